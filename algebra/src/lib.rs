@@ -1,0 +1,1 @@
+//! The shared semantics, in integers, without devices or time.

@@ -1,0 +1,1 @@
+//! The only place durations come from: compute, collectives, launches, device memory.

@@ -1,0 +1,1 @@
+//! Other training engines: legality rules, import and export of their configurations.

@@ -1,0 +1,1 @@
+//! Program and backend to a measured Trace: CPU kernels, communicators, data, optimizers.

@@ -1,0 +1,1 @@
+//! The nouns: units, mesh, layout, model, cluster, job, plan, program, trace.

@@ -1,0 +1,1 @@
+//! Plan to Program: replays recorded choices, places schedules and messages.

@@ -1,0 +1,1 @@
+//! The search: intra-op ILP, stages, enumeration, bounds, explanations.

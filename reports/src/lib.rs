@@ -1,0 +1,1 @@
+//! Values to documents: HTML, charts, JSON.

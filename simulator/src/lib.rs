@@ -1,0 +1,1 @@
+//! Program and costs to a predicted Trace.

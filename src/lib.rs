@@ -1,0 +1,1 @@
+//! Meshwright plans, simulates and runs distributed deep-learning training.

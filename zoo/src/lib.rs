@@ -1,0 +1,1 @@
+//! Turns a user's files into nouns: Hugging Face configs, presets, clusters.
