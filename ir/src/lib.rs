@@ -1,1 +1,37 @@
-//! The nouns: units, mesh, layout, model, cluster, job, plan, program, trace.
+//! The nouns of Meshwright: what every other crate passes to its neighbours. Accessors and checks only: nothing here
+//! reads a file, a clock or a device. The one invariant of the crate: a value that was constructed or deserialised is
+//! well formed, or its `check` says which field is not.
+
+mod cluster;
+mod document;
+mod dtype;
+mod invalid;
+mod job;
+mod layout;
+mod mesh;
+mod model;
+mod op;
+mod plan;
+pub mod program;
+pub mod trace;
+mod units;
+
+pub use cluster::{Cluster, ClusterGraph, Curve, Device, DeviceKind, Level, Vertex, WorkClass};
+pub use document::{HostProfile, ProfileSample};
+pub use dtype::{DType, Precision};
+pub use invalid::Invalid;
+pub use job::{
+    Comparison, Job, JobCluster, JobFile, JobModel, JobRun, JobSearch, JobTraining, Objective, Optimizer,
+    Pin, PinKey, Run, Search, Source, Training,
+};
+pub use layout::Layout;
+pub use mesh::{Axis, AxisSet, Coords, Mesh};
+pub use model::{BlockClass, BlockRun, Model, Node, Tie, Value};
+pub use op::{ActivationKind, IdSource, Init, NormKind, Op, ParamSpec, Real};
+pub use plan::{
+    Algorithm, Alternative, Candidate, ClassPlan, Copy, GradientPath, Plan, Prediction, Recompute, Schedule,
+    SearchReport, StagePlan, Step, Strategy, Use, ValuePlan,
+};
+pub use program::{Checked, Program};
+pub use trace::Trace;
+pub use units::{Bandwidth, Bytes, FlopRate, Flops, Time};

@@ -1,0 +1,200 @@
+//! Kernels: local work of one rank, with every size it needs and nothing about time. An op's kernel keeps the whole op,
+//! the local extent of each of its indices, and the axes that cut them, from which an interpreter derives its shard.
+
+use crate::{AxisSet, DType, Op, Optimizer};
+use std::fmt;
+
+/// Which part of an op.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pass {
+    /// Row maximum of the logits (cross-entropy only).
+    Max,
+    /// Row sum of exponentials and the target's logit (cross-entropy only).
+    Sum,
+    /// Output from inputs.
+    Forward,
+    /// Gradient of the inputs.
+    BackwardInput,
+    /// Gradient of the parameters.
+    BackwardWeight,
+}
+
+/// A pass of an op on one rank's piece.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpKernel {
+    /// The whole op.
+    pub op: Op,
+    /// Which part.
+    pub pass: Pass,
+    /// Local extent of each index of the op.
+    pub extents: Vec<u64>,
+    /// Axes that cut each index.
+    pub axes: Vec<AxisSet>,
+    /// Add to what the outputs hold instead of overwriting.
+    pub accumulate: bool,
+    /// Element type of the tensors.
+    pub dtype: DType,
+}
+
+/// What a batch is loaded for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IdKind {
+    /// Input tokens.
+    Tokens,
+    /// The tokens that follow them.
+    Targets,
+}
+
+/// Local work.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kernel {
+    /// A pass of an op.
+    Op(OpKernel),
+    /// z = x + y.
+    Add {
+        /// Elements.
+        elements: u64,
+        /// Element type.
+        dtype: DType,
+    },
+    /// Keep this rank's piece along `axis` of `[outer, whole, inner]`.
+    Slice {
+        /// Whose coordinate chooses the piece.
+        axes: AxisSet,
+        /// Elements before the dim.
+        outer: u64,
+        /// The dim before cutting.
+        whole: u64,
+        /// Elements after the dim.
+        inner: u64,
+        /// Element type.
+        dtype: DType,
+    },
+    /// `[outer, parts, inner]` → `[parts, outer, inner]`: makes pieces contiguous before a collective.
+    Pack {
+        /// Elements before the dim.
+        outer: u64,
+        /// Pieces.
+        parts: u64,
+        /// Elements of a piece of one row.
+        inner: u64,
+        /// Element type.
+        dtype: DType,
+    },
+    /// `[parts, outer, inner]` → `[outer, parts, inner]`: puts pieces in place after a collective.
+    Unpack {
+        /// Elements before the dim.
+        outer: u64,
+        /// Pieces.
+        parts: u64,
+        /// Elements of a piece of one row.
+        inner: u64,
+        /// Element type.
+        dtype: DType,
+    },
+    /// Read this rank's ids of the micro-batch.
+    Load {
+        /// Which ids.
+        what: IdKind,
+        /// Local samples.
+        batch: u64,
+        /// Local tokens of a sample.
+        sequence: u64,
+        /// Axes that cut the batch.
+        batch_axes: AxisSet,
+        /// Axes that cut the sequence.
+        sequence_axes: AxisSet,
+    },
+    /// scalar = (0 or itself) + Σx²/replicas over all buffers read.
+    SumSquares {
+        /// Elements of all buffers together.
+        elements: u64,
+        /// Ranks of the group that hold the same values.
+        replicas: u64,
+        /// Whether the scalar keeps its value.
+        accumulate: bool,
+    },
+    /// One parameter's step: reads gradient and norm, updates weight, master and moments.
+    Update {
+        /// The rule.
+        optimizer: Optimizer,
+        /// Local elements.
+        elements: u64,
+        /// Element type of the compute copy.
+        dtype: DType,
+        /// Whether weight decay applies.
+        decays: bool,
+    },
+}
+
+impl Kernel {
+    /// What a person calls it: `linear forward`.
+    pub fn kind_name(&self) -> String {
+        match self {
+            Kernel::Op(k) => format!("{} {}", k.op.name(), k.pass),
+            Kernel::Add { .. } => "add gradients".into(),
+            Kernel::Slice { .. } => "slice".into(),
+            Kernel::Pack { .. } => "pack".into(),
+            Kernel::Unpack { .. } => "unpack".into(),
+            Kernel::Load { .. } => "load".into(),
+            Kernel::SumSquares { .. } => "gradient norm".into(),
+            Kernel::Update { optimizer, .. } => optimizer.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Pass::Max => "max",
+            Pass::Sum => "sum",
+            Pass::Forward => "forward",
+            Pass::BackwardInput => "backward-input",
+            Pass::BackwardWeight => "backward-weight",
+        })
+    }
+}
+
+impl fmt::Display for IdKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            IdKind::Tokens => "tokens",
+            IdKind::Targets => "targets",
+        })
+    }
+}
+
+impl fmt::Display for Kernel {
+    /// The words after `kernel N` in a program's text; [`super::text`] reads them back.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kernel::Op(k) => {
+                let mark = if k.accumulate { "+" } else { "" };
+                write!(f, "op {}{mark} {} {}", k.pass, k.dtype, k.op)?;
+                for ((name, extent), axes) in k.op.indices().iter().zip(&k.extents).zip(&k.axes) {
+                    write!(f, " {name}={extent}/{axes}")?;
+                }
+                Ok(())
+            }
+            Kernel::Add { elements, dtype } => write!(f, "add {dtype} n={elements}"),
+            Kernel::Slice { axes, outer, whole, inner, dtype } => {
+                write!(f, "slice {dtype} axes={axes} outer={outer} whole={whole} inner={inner}")
+            }
+            Kernel::Pack { outer, parts, inner, dtype } => {
+                write!(f, "pack {dtype} outer={outer} parts={parts} inner={inner}")
+            }
+            Kernel::Unpack { outer, parts, inner, dtype } => {
+                write!(f, "unpack {dtype} outer={outer} parts={parts} inner={inner}")
+            }
+            Kernel::Load { what, batch, sequence, batch_axes, sequence_axes } => {
+                write!(f, "load {what} batch={batch}/{batch_axes} sequence={sequence}/{sequence_axes}")
+            }
+            Kernel::SumSquares { elements, replicas, accumulate } => {
+                write!(f, "sum-squares n={elements} replicas={replicas} accumulate={accumulate}")
+            }
+            Kernel::Update { optimizer, elements, dtype, decays } => {
+                write!(f, "update {optimizer} {dtype} n={elements} decays={decays}")
+            }
+        }
+    }
+}

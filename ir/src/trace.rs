@@ -1,0 +1,137 @@
+//! A trace: what happened in one step, or would. Spans name `(rank, instruction)`, so a predicted and a measured trace of
+//! one program join exactly. Breakdown and join are computed here, once, as values; reports only draw them.
+
+use crate::program::{Action, Program};
+use crate::{Bytes, Time};
+use serde::{Deserialize, Serialize};
+
+/// Where a trace comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TraceSource {
+    /// The simulator.
+    Predicted,
+    /// An executor.
+    Measured,
+}
+
+/// One instruction of one rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Span {
+    /// Which rank.
+    pub rank: u32,
+    /// Position in the listing of the rank's role.
+    pub instruction: u32,
+    /// When it began: for communication, when the rank joined it.
+    pub start: Time,
+    /// When it was complete.
+    pub end: Time,
+}
+
+/// Bytes live on a rank from an instant on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryPoint {
+    /// Which rank.
+    pub rank: u32,
+    /// From when.
+    pub time: Time,
+    /// Bytes live in the arena.
+    pub bytes: Bytes,
+}
+
+/// One step of the ranks that were traced (all of them, or one per role when folded).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trace {
+    /// Version of this document: 1.
+    pub version: u32,
+    /// Where it comes from.
+    pub source: TraceSource,
+    /// Ranks traced, in order.
+    pub ranks: Vec<u32>,
+    /// Length of the step.
+    pub step_time: Time,
+    /// Spans by rank, then start.
+    pub spans: Vec<Span>,
+    /// Memory by rank, then time.
+    pub memory: Vec<MemoryPoint>,
+}
+
+/// Where a rank's step went. The four parts add up to the step time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankBreakdown {
+    /// Which rank.
+    pub rank: u32,
+    /// Some kernel was running.
+    pub compute: Time,
+    /// No kernel, but a collective within the stage was under way.
+    pub exposed_collective: Time,
+    /// No kernel and no collective, but a message between stages was being waited for or moved.
+    pub pipeline: Time,
+    /// Nothing was under way.
+    pub idle: Time,
+}
+
+impl Trace {
+    /// Spans of one rank.
+    pub fn of_rank(&self, rank: u32) -> &[Span] {
+        let from = self.spans.partition_point(|s| s.rank < rank);
+        let to = self.spans.partition_point(|s| s.rank <= rank);
+        &self.spans[from..to]
+    }
+
+    /// Where each traced rank's time went.
+    pub fn breakdown(&self, program: &Program) -> Vec<RankBreakdown> {
+        self.ranks.iter().map(|rank| self.rank_breakdown(program, *rank)).collect()
+    }
+
+    fn rank_breakdown(&self, program: &Program, rank: u32) -> RankBreakdown {
+        let code = program.code_of(rank);
+        let mut edges: Vec<(u64, usize, i32)> = Vec::new();
+        for span in self.of_rank(rank) {
+            let class = match code.instructions[span.instruction as usize].action {
+                Action::Compute(_) => 0,
+                Action::Collective(_) => 1,
+                Action::Exchange(_) => 2,
+            };
+            edges.push((span.start.0, class, 1));
+            edges.push((span.end.0, class, -1));
+        }
+        edges.sort_unstable();
+        let (mut open, mut spent, mut now) = ([0i32; 3], [0u64; 4], 0u64);
+        for (at, class, delta) in edges.into_iter().chain([(self.step_time.0, 0, 0)]) {
+            let state = open.iter().position(|n| *n > 0).unwrap_or(3);
+            spent[state] += at.saturating_sub(now);
+            now = now.max(at);
+            open[class] += delta;
+        }
+        RankBreakdown {
+            rank,
+            compute: Time(spent[0]),
+            exposed_collective: Time(spent[1]),
+            pipeline: Time(spent[2]),
+            idle: Time(spent[3]),
+        }
+    }
+
+    /// Largest memory point of each traced rank, in the order of `ranks`.
+    pub fn peaks(&self) -> Vec<Bytes> {
+        let peak =
+            |r: &u32| self.memory.iter().filter(|p| p.rank == *r).map(|p| p.bytes).max().unwrap_or_default();
+        self.ranks.iter().map(peak).collect()
+    }
+
+    /// Total busy time by kind of instruction over all traced ranks: `(name, time, instructions)`, by name.
+    pub fn by_kind(&self, program: &Program) -> Vec<(String, Time, u64)> {
+        let mut kinds = std::collections::BTreeMap::<String, (Time, u64)>::new();
+        for span in &self.spans {
+            let code = program.code_of(span.rank);
+            let entry = kinds
+                .entry(program.kind_name(code.instructions[span.instruction as usize].action))
+                .or_default();
+            entry.0 += span.end - span.start;
+            entry.1 += 1;
+        }
+        kinds.into_iter().map(|(k, (t, n))| (k, t, n)).collect()
+    }
+}
