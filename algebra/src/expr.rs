@@ -1,0 +1,162 @@
+//! Ops as index expressions (GSPMD, Xu et al. 2021): every dim of every operand names an index of the op, so that one
+//! assignment of mesh axes to indices determines all layouts, forward and backward. Invariant: dims and indices are
+//! listed in the order of [`Op::indices`].
+
+use meshwright_ir::{IdSource, Op};
+
+/// How long an index is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Samples of the micro-batch, all replicas together.
+    Batch,
+    /// Tokens of a sample.
+    Sequence,
+    /// Fixed by the op.
+    Fixed(u64),
+}
+
+/// One index of an op.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Index {
+    /// Its name.
+    pub name: &'static str,
+    /// Its length.
+    pub extent: Extent,
+    /// Elements that must stay together when it is cut.
+    pub grain: u64,
+    /// Whether it may be cut at all.
+    pub cuttable: bool,
+}
+
+/// One dim of an operand: an index times a unit, or a fixed size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dim {
+    /// Index that runs along it.
+    pub index: Option<u8>,
+    /// Elements per step of the index; the whole size where there is none.
+    pub unit: u64,
+}
+
+/// An op as an index expression.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expr {
+    /// Indices.
+    pub indices: Vec<Index>,
+    /// Tensors read from other nodes.
+    pub inputs: Vec<Vec<Dim>>,
+    /// Parameters.
+    pub params: Vec<Vec<Dim>>,
+    /// The output.
+    pub output: Vec<Dim>,
+    /// What forward keeps beside inputs and output: log-sum-exp, softmax statistics.
+    pub aux: Vec<Vec<Dim>>,
+    /// An index that the op reduces by collectives of its own, so that cutting it leaves no partial output.
+    pub reduced_inside: Option<u8>,
+}
+
+const fn dim(index: u8) -> Dim {
+    Dim { index: Some(index), unit: 1 }
+}
+const fn units(index: u8, unit: u64) -> Dim {
+    Dim { index: Some(index), unit }
+}
+const fn fixed(unit: u64) -> Dim {
+    Dim { index: None, unit }
+}
+
+impl Expr {
+    /// The expression of an op.
+    pub fn of(op: &Op) -> Self {
+        let batch = Index { name: "b", extent: Extent::Batch, grain: 1, cuttable: true };
+        let sequence = Index { name: "s", extent: Extent::Sequence, grain: 1, cuttable: true };
+        let index = |name, n, grain, cuttable| Index { name, extent: Extent::Fixed(n), grain, cuttable };
+        let (b, s) = (dim(0), dim(1));
+        // x[b,s,e] → y[b,s,e] for every elementwise op and every norm.
+        let pointwise = |inputs: usize, width, grain, cuttable, params: Vec<Vec<Dim>>| Expr {
+            indices: vec![batch, sequence, index("e", width, grain, cuttable)],
+            inputs: vec![vec![b, s, dim(2)]; inputs],
+            params,
+            output: vec![b, s, dim(2)],
+            aux: vec![],
+            reduced_inside: None,
+        };
+        match op {
+            Op::Embedding { rows, width, .. } => Expr {
+                indices: vec![batch, sequence, index("v", *rows, 1, true), index("e", *width, 1, true)],
+                inputs: vec![],
+                params: vec![vec![dim(2), dim(3)]],
+                output: vec![b, s, dim(3)],
+                aux: vec![],
+                reduced_inside: None,
+            },
+            Op::Linear { input, output, input_grain, output_grain } => Expr {
+                indices: vec![
+                    batch,
+                    sequence,
+                    index("i", *input, *input_grain, true),
+                    index("o", *output, *output_grain, true),
+                ],
+                inputs: vec![vec![b, s, dim(2)]],
+                params: vec![vec![dim(3), dim(2)]],
+                output: vec![b, s, dim(3)],
+                aux: vec![],
+                reduced_inside: None,
+            },
+            Op::Bias { width, grain } => pointwise(1, *width, *grain, true, vec![vec![dim(2)]]),
+            Op::Norm { width, groups, .. } => {
+                let per_group = *groups > 1;
+                let vector = if per_group { vec![fixed(*width)] } else { vec![dim(2)] };
+                pointwise(1, width * groups, *width, per_group, vec![vector; op.params().len()])
+            }
+            Op::Rope { heads, head_dim, .. } => pointwise(1, heads * head_dim, *head_dim, true, vec![]),
+            Op::Activation { width, .. } => pointwise(1, *width, 1, true, vec![]),
+            Op::Gate { width, .. } | Op::Add { width } => pointwise(2, *width, 1, true, vec![]),
+            Op::Attention { heads, kv_heads, head_dim, .. } => {
+                // Keys and values need every position, so the sequence stays whole inside the op.
+                let whole = Index { cuttable: false, ..sequence };
+                let group = heads / kv_heads;
+                Expr {
+                    indices: vec![batch, whole, index("h", *kv_heads, 1, true)],
+                    inputs: vec![
+                        vec![b, s, units(2, group * head_dim)],
+                        vec![b, s, units(2, *head_dim)],
+                        vec![b, s, units(2, *head_dim)],
+                    ],
+                    params: vec![],
+                    output: vec![b, s, units(2, group * head_dim)],
+                    aux: vec![vec![b, units(2, group), s]],
+                    reduced_inside: None,
+                }
+            }
+            Op::CrossEntropy { vocab } => Expr {
+                indices: vec![batch, sequence, index("v", *vocab, 1, true)],
+                inputs: vec![vec![b, s, dim(2)]],
+                params: vec![],
+                output: vec![fixed(1)],
+                aux: vec![vec![b, s], vec![fixed(2), b, s]],
+                reduced_inside: Some(2),
+            },
+        }
+    }
+
+    /// Whether the op reads ids beside its inputs: tokens for an embedding, targets for the loss.
+    pub fn reads_ids(op: &Op) -> bool {
+        match op {
+            Op::Embedding { index, .. } => *index == IdSource::Tokens,
+            Op::CrossEntropy { .. } => true,
+            Op::Linear { .. }
+            | Op::Bias { .. }
+            | Op::Norm { .. }
+            | Op::Rope { .. }
+            | Op::Attention { .. }
+            | Op::Activation { .. }
+            | Op::Gate { .. }
+            | Op::Add { .. } => false,
+        }
+    }
+
+    /// Position of an index by name.
+    pub fn index(&self, name: &str) -> Option<u8> {
+        self.indices.iter().position(|i| i.name == name).map(|k| k as u8)
+    }
+}
