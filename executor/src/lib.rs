@@ -1,1 +1,3 @@
 //! Program and backend to a measured Trace: CPU kernels, communicators, data, optimizers.
+
+pub mod kernels;

@@ -1,0 +1,7 @@
+//! The executor's one integration binary.
+
+mod attention;
+mod cross_entropy;
+mod gradients;
+mod kernels;
+mod support;
