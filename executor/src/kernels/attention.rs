@@ -1,5 +1,5 @@
 //! Blocked attention (FlashAttention-2, arXiv 2307.08691): a block of queries meets one block of keys at a time,
-//! with a running maximum and sum, so memory is O(block) and no score matrix is ever whole. Invariant: the keys that
+//! with a running maximum and sum, so scores take O(block) memory and are never whole. Invariant: the keys that
 //! a query sees form one range, and both ends of that range grow with the query; blocks outside it are skipped.
 //! The gradient computes the probabilities again from the saved logarithm of each row's sum.
 
@@ -12,7 +12,7 @@ use super::math;
 /// Queries taken together.
 const QUERY_BLOCK: usize = 64;
 /// Keys taken together.
-const KEY_BLOCK: usize = 256;
+const KEY_BLOCK: usize = 512;
 
 /// Which keys a query may see, before the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,10 +49,11 @@ pub struct Attention {
     pub window: Option<NonZeroUsize>,
 }
 
-/// Elements of workspace that [`forward`] and [`backward`] need.
+/// Elements of workspace that [`forward`] and [`backward`] need: a few blocks, and the keys, values and their
+/// gradients of one head.
 pub fn workspace(a: &Attention) -> usize {
     let (rows, columns) = (QUERY_BLOCK.min(a.queries), KEY_BLOCK.min(a.keys));
-    2 * rows * columns + 2 * rows
+    4 * a.keys * a.head_dim + 3 * rows * a.head_dim + 2 * rows * columns + 2 * rows
 }
 
 /// y = softmax(scale · q·kᵀ)·v over the visible keys, and lse = the logarithm of each row's sum of exponentials
@@ -67,48 +68,48 @@ pub fn forward(
     workspace: &mut [f32],
 ) {
     a.check(&[q.len(), y.len()], &[k.len(), v.len()], lse.len());
-    let (queries, keys) = (a.heads * a.head_dim, a.kv_heads * a.head_dim);
-    for block in a.blocks() {
-        let rows = block.rows.len();
-        let (maximum, rest) = workspace.split_at_mut(rows);
-        let (total, rest) = rest.split_at_mut(rows);
-        maximum.fill(f32::NEG_INFINITY);
-        total.fill(0.0);
-        let q = Matrix::new(&q[block.query..], rows, a.head_dim, queries);
-        let y = &mut y[block.query..];
-        let seen = a.seen(&block.rows);
-        for start in seen.clone().step_by(KEY_BLOCK) {
-            let columns = start..(start + KEY_BLOCK).min(seen.end);
-            let scores = &mut rest[..rows * columns.len()];
-            let at = block.key + start * keys;
-            let k = Matrix::new(&k[at..], columns.len(), a.head_dim, keys);
-            let v = Matrix::new(&v[at..], columns.len(), a.head_dim, keys);
-            let first = start == seen.start;
-            multiply(
-                MatrixMut::new(scores, rows, columns.len(), columns.len()),
-                true,
-                a.scale,
-                q,
-                k.transposed(),
-            );
-            soften(a, &block.rows, &columns, scores, maximum, total, if first { &mut [] } else { y });
-            let scores = Matrix::new(scores, rows, columns.len(), columns.len());
-            multiply(MatrixMut::new(y, rows, a.head_dim, queries), first, 1.0, scores, v);
-        }
-        for (r, lse) in lse[block.statistics.clone()].iter_mut().enumerate() {
-            let y = &mut y[r * queries..r * queries + a.head_dim];
-            match total[r] > 0.0 || total[r].is_nan() {
-                true => super::elementwise::scale(1.0 / total[r], y),
-                false => y.fill(0.0),
+    let d = a.head_dim;
+    for (b, shared) in a.key_heads() {
+        let [head_k, head_v, rest] = cut(workspace, [a.keys * d, a.keys * d]);
+        gather(a.kv_heads * d, d, &k[a.key_at(b, shared)..], head_k);
+        gather(a.kv_heads * d, d, &v[a.key_at(b, shared)..], head_v);
+        for (h, rows) in a.query_blocks(shared) {
+            let m = rows.len();
+            let [block_q, block_y, maximum, total, rest] = cut(rest, [m * d, m * d, m, m]);
+            gather(a.heads * d, d, &q[a.query_at(b, h, rows.start)..], block_q);
+            block_y.fill(0.0);
+            maximum.fill(f32::NEG_INFINITY);
+            total.fill(0.0);
+            let seen = a.seen(&rows);
+            for start in seen.clone().step_by(KEY_BLOCK) {
+                let columns = start..(start + KEY_BLOCK).min(seen.end);
+                let (n, part) = (columns.len(), columns.start * d..columns.end * d);
+                let scores = &mut rest[..m * n];
+                let keys = Matrix::new(&head_k[part.clone()], n, d, d).transposed();
+                multiply(MatrixMut::new(scores, m, n, n), true, a.scale, Matrix::new(block_q, m, d, d), keys);
+                soften(a, &rows, &columns, scores, maximum, total, block_y);
+                let (p, values) = (Matrix::new(scores, m, n, n), Matrix::new(&head_v[part], n, d, d));
+                multiply(MatrixMut::new(block_y, m, d, d), false, 1.0, p, values);
             }
-            *lse = maximum[r] + total[r].ln();
+            finish(d, maximum, total, block_y, &mut lse[a.lse_at(b, h, &rows)]);
+            scatter(a.heads * d, d, block_y, &mut y[a.query_at(b, h, rows.start)..]);
+        }
+    }
+}
+
+/// Divides each row of `y` by its total and writes the logarithm of its sum; a row without keys stays zero.
+fn finish(width: usize, maximum: &[f32], total: &[f32], y: &mut [f32], lse: &mut [f32]) {
+    for (r, y) in y.chunks_exact_mut(width).enumerate() {
+        lse[r] = maximum[r] + total[r].ln();
+        if total[r] != 0.0 {
+            super::elementwise::scale(1.0 / total[r], y);
         }
     }
 }
 
 simd! {
     /// Turns a block of scores into e^(score - maximum), zero where masked; brings maximum, total and the rows of
-    /// `y` gathered so far (none in the first block) to the new maximum.
+    /// `y` gathered so far to the new maximum.
     fn soften(
         a: &Attention,
         rows: &Range<usize>,
@@ -130,10 +131,8 @@ simd! {
             let kept = math::exp(maximum[r] - largest);
             total[r] = total[r] * kept + math::exp_shifted(row, largest);
             maximum[r] = largest;
-            if !y.is_empty() && kept != 1.0 {
-                for y in &mut y[r * a.heads * a.head_dim..][..a.head_dim] {
-                    *y *= kept;
-                }
+            for y in &mut y[r * a.head_dim..(r + 1) * a.head_dim] {
+                *y *= kept;
             }
         }
     }
@@ -155,41 +154,54 @@ pub fn backward(
     workspace: &mut [f32],
 ) {
     a.check(&[dy.len(), q.len(), y.len(), dq.len()], &[k.len(), v.len(), dk.len(), dv.len()], lse.len());
-    let (d, queries, keys) = (a.head_dim, a.heads * a.head_dim, a.kv_heads * a.head_dim);
-    dq.fill(0.0);
-    dk.fill(0.0);
-    dv.fill(0.0);
-    for block in a.blocks() {
-        let rows = block.rows.len();
-        let (deltas, rest) = workspace.split_at_mut(rows);
-        let (p, ds) = rest.split_at_mut(rows * KEY_BLOCK.min(a.keys));
-        row_dots(d, queries, &dy[block.query..], &y[block.query..], deltas);
-        let q = Matrix::new(&q[block.query..], rows, d, queries);
-        let dy = Matrix::new(&dy[block.query..], rows, d, queries);
-        let seen = a.seen(&block.rows);
-        for start in seen.clone().step_by(KEY_BLOCK) {
-            let columns = start..(start + KEY_BLOCK).min(seen.end);
-            let (n, at) = (columns.len(), block.key + start * keys);
-            let (p, ds) = (&mut p[..rows * n], &mut ds[..rows * n]);
-            let k = Matrix::new(&k[at..], n, d, keys);
-            let v = Matrix::new(&v[at..], n, d, keys);
-            multiply(MatrixMut::new(p, rows, n, n), true, a.scale, q, k.transposed());
-            multiply(MatrixMut::new(ds, rows, n, n), true, 1.0, dy, v.transposed());
-            slopes(a, &block.rows, &columns, &lse[block.statistics.clone()], deltas, p, ds);
-            let (p, ds) = (Matrix::new(p, rows, n, n), Matrix::new(ds, rows, n, n));
-            multiply(MatrixMut::new(&mut dv[at..], n, d, keys), false, 1.0, p.transposed(), dy);
-            multiply(MatrixMut::new(&mut dq[block.query..], rows, d, queries), false, 1.0, ds, k);
-            multiply(MatrixMut::new(&mut dk[at..], n, d, keys), false, 1.0, ds.transposed(), q);
+    let d = a.head_dim;
+    let whole = a.keys * d;
+    for (b, shared) in a.key_heads() {
+        let [head_k, head_v, head_dk, head_dv, rest] = cut(workspace, [whole, whole, whole, whole]);
+        gather(a.kv_heads * d, d, &k[a.key_at(b, shared)..], head_k);
+        gather(a.kv_heads * d, d, &v[a.key_at(b, shared)..], head_v);
+        head_dk.fill(0.0);
+        head_dv.fill(0.0);
+        for (h, rows) in a.query_blocks(shared) {
+            let (m, at) = (rows.len(), a.query_at(b, h, rows.start));
+            let most = m * KEY_BLOCK.min(a.keys);
+            let [block_q, block_dy, block_dq, deltas, p, ds, _] =
+                cut(rest, [m * d, m * d, m * d, m, most, most]);
+            // The block of y is only needed for the deltas; its place is that of dq.
+            gather(a.heads * d, d, &q[at..], block_q);
+            gather(a.heads * d, d, &dy[at..], block_dy);
+            gather(a.heads * d, d, &y[at..], block_dq);
+            row_dots(d, block_dy, block_dq, deltas);
+            block_dq.fill(0.0);
+            let (q, dy) = (Matrix::new(block_q, m, d, d), Matrix::new(block_dy, m, d, d));
+            let seen = a.seen(&rows);
+            for start in seen.clone().step_by(KEY_BLOCK) {
+                let columns = start..(start + KEY_BLOCK).min(seen.end);
+                let (n, part) = (columns.len(), columns.start * d..columns.end * d);
+                let (p, ds) = (&mut p[..m * n], &mut ds[..m * n]);
+                let keys = Matrix::new(&head_k[part.clone()], n, d, d);
+                let values = Matrix::new(&head_v[part.clone()], n, d, d);
+                multiply(MatrixMut::new(p, m, n, n), true, a.scale, q, keys.transposed());
+                multiply(MatrixMut::new(ds, m, n, n), true, 1.0, dy, values.transposed());
+                slopes(a, &rows, &columns, &lse[a.lse_at(b, h, &rows)], deltas, p, ds);
+                let (p, ds) = (Matrix::new(p, m, n, n), Matrix::new(ds, m, n, n));
+                multiply(MatrixMut::new(&mut head_dv[part.clone()], n, d, d), false, 1.0, p.transposed(), dy);
+                multiply(MatrixMut::new(&mut head_dk[part], n, d, d), false, 1.0, ds.transposed(), q);
+                multiply(MatrixMut::new(block_dq, m, d, d), false, 1.0, ds, keys);
+            }
+            scatter(a.heads * d, d, block_dq, &mut dq[at..]);
         }
+        scatter(a.kv_heads * d, d, head_dk, &mut dk[a.key_at(b, shared)..]);
+        scatter(a.kv_heads * d, d, head_dv, &mut dv[a.key_at(b, shared)..]);
     }
 }
 
 simd! {
-    /// deltas[r] = dy[r]·y[r] over one head of each row.
-    fn row_dots(width: usize, stride: usize, dy: &[f32], y: &[f32], deltas: &mut [f32]) {
-        for (r, delta) in deltas.iter_mut().enumerate() {
-            let row = r * stride..r * stride + width;
-            *delta = math::sum2(&dy[row.clone()], &y[row], |dy, y| dy * y);
+    /// deltas[r] = dy[r]·y[r].
+    fn row_dots(width: usize, dy: &[f32], y: &[f32], deltas: &mut [f32]) {
+        let rows = dy.chunks_exact(width).zip(y.chunks_exact(width));
+        for (delta, (dy, y)) in deltas.iter_mut().zip(rows) {
+            *delta = math::sum2(dy, y, |dy, y| dy * y);
         }
     }
 }
@@ -221,18 +233,6 @@ simd! {
     }
 }
 
-/// One block of queries of one head of one sequence.
-struct Block {
-    /// Local queries.
-    rows: Range<usize>,
-    /// Where its first query lies in q, y and their gradients.
-    query: usize,
-    /// Where the first key of its sequence and head lies in k, v and their gradients.
-    key: usize,
-    /// Where its rows lie in lse.
-    statistics: Range<usize>,
-}
-
 impl Attention {
     /// Floating-point operations of the two products of the forward pass over visible pairs; the backward pass
     /// has five products of the same size, so 2.5 times as many.
@@ -253,22 +253,34 @@ impl Attention {
         assert_eq!(lse, tokens * self.heads, "lse: {self:?}");
     }
 
-    /// All blocks; a key head's blocks follow one another.
-    fn blocks(&self) -> impl Iterator<Item = Block> {
-        let a = *self;
-        let heads = (0..a.batch).flat_map(move |b| (0..a.heads).map(move |h| (b, h)));
-        heads.flat_map(move |(b, h)| {
-            (0..a.queries).step_by(QUERY_BLOCK).map(move |start| {
-                let rows = start..(start + QUERY_BLOCK).min(a.queries);
-                let lse = (b * a.heads + h) * a.queries;
-                Block {
-                    query: ((b * a.queries + start) * a.heads + h) * a.head_dim,
-                    key: (b * a.keys * a.kv_heads + h / (a.heads / a.kv_heads)) * a.head_dim,
-                    statistics: lse + rows.start..lse + rows.end,
-                    rows,
-                }
-            })
-        })
+    /// Every (sequence, key head).
+    fn key_heads(&self) -> impl Iterator<Item = (usize, usize)> {
+        let heads = self.kv_heads;
+        (0..self.batch).flat_map(move |b| (0..heads).map(move |shared| (b, shared)))
+    }
+
+    /// Every (query head, block of queries) that shares one key head.
+    fn query_blocks(&self, shared: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let (group, queries) = (self.heads / self.kv_heads, self.queries);
+        let block = move |start: usize| start..(start + QUERY_BLOCK).min(queries);
+        (shared * group..(shared + 1) * group)
+            .flat_map(move |h| (0..queries).step_by(QUERY_BLOCK).map(move |start| (h, block(start))))
+    }
+
+    /// Where one head's part of a query's row lies in q, y and their gradients.
+    fn query_at(&self, b: usize, h: usize, query: usize) -> usize {
+        ((b * self.queries + query) * self.heads + h) * self.head_dim
+    }
+
+    /// Where one head's part of the first key's row lies in k, v and their gradients.
+    fn key_at(&self, b: usize, shared: usize) -> usize {
+        (b * self.keys * self.kv_heads + shared) * self.head_dim
+    }
+
+    /// Where the rows of one head lie in lse.
+    fn lse_at(&self, b: usize, h: usize, rows: &Range<usize>) -> Range<usize> {
+        let head = (b * self.heads + h) * self.queries;
+        head + rows.start..head + rows.end
     }
 
     /// Keys that a local query sees.
@@ -294,5 +306,32 @@ impl Attention {
         let seen = self.visible(query);
         let clip = |key: usize| key.clamp(columns.start, columns.end) - columns.start;
         clip(seen.start)..clip(seen.end)
+    }
+}
+
+/// Splits a workspace into pieces of the given lengths and the rest.
+fn cut<const N: usize, const M: usize>(workspace: &mut [f32], lengths: [usize; N]) -> [&mut [f32]; M] {
+    assert_eq!(N + 1, M);
+    let mut rest = workspace;
+    std::array::from_fn(|piece| {
+        let here = std::mem::take(&mut rest);
+        let (taken, left) = here.split_at_mut(lengths.get(piece).copied().unwrap_or(here.len()));
+        rest = left;
+        taken
+    })
+}
+
+/// Copies one head of every row into contiguous rows, so that no product strides over the other heads: strides
+/// that are powers of two would put all rows into a few cache sets.
+fn gather(stride: usize, width: usize, from: &[f32], to: &mut [f32]) {
+    for (from, to) in from.chunks(stride).zip(to.chunks_exact_mut(width)) {
+        to.copy_from_slice(&from[..width]);
+    }
+}
+
+/// The inverse of [`gather`].
+fn scatter(stride: usize, width: usize, from: &[f32], to: &mut [f32]) {
+    for (from, to) in from.chunks_exact(width).zip(to.chunks_mut(stride)) {
+        to[..width].copy_from_slice(from);
     }
 }

@@ -150,7 +150,7 @@ fn activations_and_gates() {
     }
 }
 
-pub fn reference_activation(act: Activation, x: f64) -> f64 {
+pub(crate) fn reference_activation(act: Activation, x: f64) -> f64 {
     match act {
         Activation::Gelu => {
             let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
@@ -163,7 +163,7 @@ pub fn reference_activation(act: Activation, x: f64) -> f64 {
 }
 
 /// Standard normal distribution in f64: the Taylor series of erf near 0, its continued fraction in the tails.
-pub fn reference_cdf(x: f64) -> f64 {
+pub(crate) fn reference_cdf(x: f64) -> f64 {
     let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
     if x.abs() < 3.0 {
         let mut term = x;
