@@ -1,4 +1,4 @@
-//! Sums, copies and fills of whole buffers of one length.
+//! Sums, maxima, copies and fills of whole buffers of one length.
 
 simd! {
     /// y = a + b.
@@ -16,6 +16,16 @@ simd! {
         assert_eq!(a.len(), y.len());
         for (y, a) in y.iter_mut().zip(a) {
             *y += a;
+        }
+    }
+}
+
+simd! {
+    /// y = max(a, y).
+    pub fn maximum(a: &[f32], y: &mut [f32]) {
+        assert_eq!(a.len(), y.len());
+        for (y, a) in y.iter_mut().zip(a) {
+            *y = if *a > *y { *a } else { *y };
         }
     }
 }
