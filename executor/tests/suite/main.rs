@@ -3,6 +3,9 @@
 mod attention;
 mod comm;
 mod cross_entropy;
+mod data;
 mod gradients;
+mod init;
 mod kernels;
+mod microbench;
 mod support;
