@@ -10,7 +10,7 @@
 //!
 //! [`Stream`]: meshwright_ir::program::Stream
 
-use crate::comm::{CommError, Communicator, Link};
+use crate::comm::{CommError, Communicator, Link, Poison};
 use meshwright_ir::program::{Checked, IdKind};
 use meshwright_ir::trace::{MemoryPoint, Span};
 use meshwright_ir::{AxisSet, Bytes};
@@ -46,12 +46,17 @@ pub enum RunError {
     Invalid(String),
 }
 
+/// How collectives name a group: its axes, and its stages where it spans some of them.
+pub type Group = (AxisSet, Option<Vec<u32>>);
+
 /// What ranks talk through: one communicator per group of axes and stages, one link per neighbouring stage.
 pub struct Wires {
     /// Communicators by `(axes, stages)`, as collectives name them.
-    pub groups: BTreeMap<(AxisSet, Option<Vec<u32>>), Box<dyn Communicator>>,
+    pub groups: BTreeMap<Group, Box<dyn Communicator>>,
     /// Links by offset in stages.
     pub links: BTreeMap<i32, Box<dyn Link>>,
+    /// The run's one failure.
+    pub poison: Poison,
 }
 
 /// Where ids come from: `(what, step, global sample, first token, ids to fill)`.
@@ -95,7 +100,12 @@ pub trait Backend: Sync {
     /// Refuses a program it cannot run, naming the first thing it lacks.
     fn check(&self, program: &Checked) -> Result<(), RunError>;
     /// Opens one rank.
-    fn open<'p>(&'p self, program: &'p Checked, rank: u32, wires: Wires) -> Result<Box<dyn Rank + 'p>, RunError>;
+    fn open<'p>(
+        &'p self,
+        program: &'p Checked,
+        rank: u32,
+        wires: Wires,
+    ) -> Result<Box<dyn Rank + 'p>, RunError>;
 }
 
 /// One rank on its device.

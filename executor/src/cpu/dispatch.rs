@@ -4,7 +4,8 @@
 use super::arena::{ids, ids_mut};
 use crate::backend::StepSettings;
 use crate::kernels::{
-    activation, attention, bias, cross_entropy, elementwise, embedding, linear, norm, optimizer, rearrange, rope,
+    activation, attention, bias, cross_entropy, elementwise, embedding, linear, norm, optimizer, rearrange,
+    rope,
 };
 use meshwright_ir::program::{Kernel, OpKernel, Pass};
 use meshwright_ir::{ActivationKind, AxisSet, IdSource, Mesh, NormKind, Op, Optimizer};
@@ -27,17 +28,34 @@ impl Site<'_, '_> {
 }
 
 /// Runs a kernel. `scratch` is the thread's own and grows as needed.
-pub(super) fn run(kernel: &Kernel, site: &Site<'_, '_>, reads: &[&[f32]], writes: &mut [&mut [f32]], scratch: &mut Vec<f32>) {
+pub(super) fn run(
+    kernel: &Kernel,
+    site: &Site<'_, '_>,
+    reads: &[&[f32]],
+    writes: &mut [&mut [f32]],
+    scratch: &mut Vec<f32>,
+) {
     match kernel {
         Kernel::Op(k) => run_op(k, site, reads, writes, scratch),
         Kernel::Add { .. } => elementwise::add(reads[0], reads[1], writes[0]),
         Kernel::Slice { axes, outer, whole, inner, .. } => {
             let pieces = site.mesh.size(*axes) as usize;
             let block = *whole as usize / pieces * *inner as usize;
-            rearrange::slice_dim(pieces, *outer as usize, block, site.piece(*axes) as usize, reads[0], writes[0]);
+            rearrange::slice_dim(
+                pieces,
+                *outer as usize,
+                block,
+                site.piece(*axes) as usize,
+                reads[0],
+                writes[0],
+            );
         }
-        Kernel::Pack { outer, parts, inner, .. } => rearrange::pack(*parts as usize, *outer as usize, *inner as usize, reads[0], writes[0]),
-        Kernel::Unpack { outer, parts, inner, .. } => rearrange::unpack(*parts as usize, *outer as usize, *inner as usize, reads[0], writes[0]),
+        Kernel::Pack { outer, parts, inner, .. } => {
+            rearrange::pack(*parts as usize, *outer as usize, *inner as usize, reads[0], writes[0])
+        }
+        Kernel::Unpack { outer, parts, inner, .. } => {
+            rearrange::unpack(*parts as usize, *outer as usize, *inner as usize, reads[0], writes[0])
+        }
         Kernel::Load { what, batch, sequence, batch_axes, sequence_axes } => {
             let micro_batch = batch * u64::from(site.mesh.size(*batch_axes));
             let first = site.micro_batch * micro_batch + site.piece(*batch_axes) * batch;
@@ -55,12 +73,22 @@ pub(super) fn run(kernel: &Kernel, site: &Site<'_, '_>, reads: &[&[f32]], writes
         }
         Kernel::Update { optimizer: rule, decays, .. } => {
             let s = site.settings;
-            let factor = if s.clip > 0.0 { optimizer::clip_factor(f64::from(reads[1][0]).sqrt(), s.clip) } else { 1.0 };
+            let factor = if s.clip > 0.0 {
+                optimizer::clip_factor(f64::from(reads[1][0]).sqrt(), s.clip)
+            } else {
+                1.0
+            };
             match (rule, writes) {
                 (Optimizer::Adamw, [weight, m, v]) => {
                     // Betas and epsilon as Megatron-LM's GPT recipes set them (0.9, 0.95, 1e-8).
                     let decay = if *decays { s.weight_decay as f32 } else { 0.0 };
-                    let constants = optimizer::AdamW { rate: s.rate as f32, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, decay };
+                    let constants = optimizer::AdamW {
+                        rate: s.rate as f32,
+                        beta1: 0.9,
+                        beta2: 0.95,
+                        epsilon: 1e-8,
+                        decay,
+                    };
                     optimizer::adamw(&constants, s.step + 1, factor, weight, reads[0], m, v);
                 }
                 (Optimizer::Sgd, [weight]) => optimizer::sgd(s.rate as f32, factor, weight, reads[0]),
@@ -70,7 +98,13 @@ pub(super) fn run(kernel: &Kernel, site: &Site<'_, '_>, reads: &[&[f32]], writes
     }
 }
 
-fn run_op(k: &OpKernel, site: &Site<'_, '_>, reads: &[&[f32]], writes: &mut [&mut [f32]], scratch: &mut Vec<f32>) {
+fn run_op(
+    k: &OpKernel,
+    site: &Site<'_, '_>,
+    reads: &[&[f32]],
+    writes: &mut [&mut [f32]],
+    scratch: &mut Vec<f32>,
+) {
     let x = |i: usize| k.extents[i] as usize;
     let (batch, sequence) = (x(0), x(1));
     let rows = batch * sequence;
@@ -99,13 +133,26 @@ fn run_op(k: &OpKernel, site: &Site<'_, '_>, reads: &[&[f32]], writes: &mut [&mu
                 Pass::BackwardInput => norm::backward_input(&n, reads[0], reads[1], reads[2], writes[0]),
                 _ => {
                     let (gamma, beta) = writes.split_first_mut().expect("a norm has a gamma");
-                    norm::backward_weight(&n, reads[0], reads[1], gamma, beta.first_mut().map(|b| &mut **b), first);
+                    norm::backward_weight(
+                        &n,
+                        reads[0],
+                        reads[1],
+                        gamma,
+                        beta.first_mut().map(|b| &mut **b),
+                        first,
+                    );
                 }
             }
         }
         (Op::Rope { head_dim, theta, .. }, pass) => {
             let heads = x(2) / *head_dim as usize;
-            let r = rope::Rope { sequence, heads, head_dim: *head_dim as usize, theta: theta.0, first_position: position };
+            let r = rope::Rope {
+                sequence,
+                heads,
+                head_dim: *head_dim as usize,
+                theta: theta.0,
+                first_position: position,
+            };
             match pass {
                 Pass::Forward => rope::forward(&r, reads[0], writes[0]),
                 _ => rope::backward(&r, reads[0], writes[0]),
@@ -129,7 +176,9 @@ fn run_op(k: &OpKernel, site: &Site<'_, '_>, reads: &[&[f32]], writes: &mut [&mu
                 scratch.resize(needed, 0.0);
             }
             match (pass, writes) {
-                (Pass::Forward, [y, lse]) => attention::forward(&a, reads[0], reads[1], reads[2], y, lse, scratch),
+                (Pass::Forward, [y, lse]) => {
+                    attention::forward(&a, reads[0], reads[1], reads[2], y, lse, scratch)
+                }
                 (_, [dq, dk, dv]) => {
                     let [dy, q, k, v, y, lse] = [0, 1, 2, 3, 4, 5].map(|i| reads[i]);
                     attention::backward(&a, dy, q, k, v, y, lse, dq, dk, dv, scratch);
@@ -137,16 +186,25 @@ fn run_op(k: &OpKernel, site: &Site<'_, '_>, reads: &[&[f32]], writes: &mut [&mu
                 _ => panic!("attention with other outputs than its signature has"),
             }
         }
-        (Op::Activation { kind, .. }, Pass::Forward) => activation::forward(activation_of(*kind), reads[0], writes[0]),
-        (Op::Activation { kind, .. }, _) => activation::backward(activation_of(*kind), reads[0], reads[1], writes[0]),
-        (Op::Gate { kind, .. }, Pass::Forward) => activation::gate::forward(activation_of(*kind), reads[0], reads[1], writes[0]),
+        (Op::Activation { kind, .. }, Pass::Forward) => {
+            activation::forward(activation_of(*kind), reads[0], writes[0])
+        }
+        (Op::Activation { kind, .. }, _) => {
+            activation::backward(activation_of(*kind), reads[0], reads[1], writes[0])
+        }
+        (Op::Gate { kind, .. }, Pass::Forward) => {
+            activation::gate::forward(activation_of(*kind), reads[0], reads[1], writes[0])
+        }
         (Op::Gate { kind, .. }, _) => match writes {
-            [dg, du] => activation::gate::backward(activation_of(*kind), reads[0], reads[1], reads[2], dg, du),
+            [dg, du] => {
+                activation::gate::backward(activation_of(*kind), reads[0], reads[1], reads[2], dg, du)
+            }
             _ => panic!("a gate with other gradients than its signature has"),
         },
         (Op::Add { .. }, _) => elementwise::add(reads[0], reads[1], writes[0]),
         (Op::Embedding { index: IdSource::Tokens, .. }, pass) => {
-            let shard = embedding::Shard { offset: (site.piece(k.axes[2]) * k.extents[2]) as usize, width: x(3) };
+            let shard =
+                embedding::Shard { offset: (site.piece(k.axes[2]) * k.extents[2]) as usize, width: x(3) };
             match pass {
                 Pass::Forward => embedding::forward(&shard, reads[0], ids(reads[1]), writes[0]),
                 _ => embedding::backward(&shard, reads[0], ids(reads[1]), writes[0], first),
@@ -157,7 +215,8 @@ fn run_op(k: &OpKernel, site: &Site<'_, '_>, reads: &[&[f32]], writes: &mut [&mu
             positions(sequence, position, rows_before, x(2), x(3), pass, first, reads[0], writes[0]);
         }
         (Op::CrossEntropy { .. }, pass) => {
-            let shard = cross_entropy::Shard { offset: (site.piece(k.axes[2]) * k.extents[2]) as usize, width: x(2) };
+            let shard =
+                cross_entropy::Shard { offset: (site.piece(k.axes[2]) * k.extents[2]) as usize, width: x(2) };
             match pass {
                 Pass::Max => cross_entropy::row_maxima(&shard, reads[0], writes[0]),
                 Pass::Sum => {
@@ -172,7 +231,15 @@ fn run_op(k: &OpKernel, site: &Site<'_, '_>, reads: &[&[f32]], writes: &mut [&mu
                 }
                 Pass::BackwardInput | Pass::BackwardWeight => {
                     let scale = 1.0 / site.tokens as f32;
-                    cross_entropy::backward(&shard, reads[0], ids(reads[1]), reads[2], &reads[3][..rows], scale, writes[0]);
+                    cross_entropy::backward(
+                        &shard,
+                        reads[0],
+                        ids(reads[1]),
+                        reads[2],
+                        &reads[3][..rows],
+                        scale,
+                        writes[0],
+                    );
                 }
             }
         }
@@ -181,7 +248,17 @@ fn run_op(k: &OpKernel, site: &Site<'_, '_>, reads: &[&[f32]], writes: &mut [&mu
 
 /// Learned positions when the table's rows may be cut as well: rows that lie elsewhere give zeros and take no gradient.
 #[allow(clippy::too_many_arguments)]
-fn positions(sequence: usize, position: usize, rows_before: usize, rows: usize, width: usize, pass: Pass, first: bool, from: &[f32], into: &mut [f32]) {
+fn positions(
+    sequence: usize,
+    position: usize,
+    rows_before: usize,
+    rows: usize,
+    width: usize,
+    pass: Pass,
+    first: bool,
+    from: &[f32],
+    into: &mut [f32],
+) {
     let row = |s: usize| (position + s).checked_sub(rows_before).filter(|r| *r < rows);
     match pass {
         Pass::Forward => {

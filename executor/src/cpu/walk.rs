@@ -102,7 +102,8 @@ impl Live {
     fn enter(&self, code: &Code, k: usize) {
         for b in code.writes(k).iter().map(|b| *b as usize).filter(|b| self.uses[*b] > 0) {
             if !self.born[b].swap(true, Ordering::Relaxed) {
-                let now = self.bytes.fetch_add(code.buffers[b].bytes().0, Ordering::Relaxed) + code.buffers[b].bytes().0;
+                let now = self.bytes.fetch_add(code.buffers[b].bytes().0, Ordering::Relaxed)
+                    + code.buffers[b].bytes().0;
                 self.peak.fetch_max(now, Ordering::Relaxed);
             }
         }
@@ -110,7 +111,8 @@ impl Live {
 
     /// Counts out the buffers that instruction `k` was the last to use.
     fn leave(&self, code: &Code, k: usize) {
-        for b in code.reads(k).iter().chain(code.writes(k)).map(|b| *b as usize).filter(|b| self.uses[*b] > 0) {
+        for b in code.reads(k).iter().chain(code.writes(k)).map(|b| *b as usize).filter(|b| self.uses[*b] > 0)
+        {
             if self.left[b].fetch_sub(1, Ordering::Relaxed) == 1 {
                 self.bytes.fetch_sub(code.buffers[b].bytes().0, Ordering::Relaxed);
             }
@@ -119,7 +121,14 @@ impl Live {
 }
 
 /// One rank's step.
-pub(super) fn step(program: &Checked, rank: u32, wires: &Wires, arena: &Arena, live: &mut Live, settings: &StepSettings<'_>) -> Result<Measured, RunError> {
+pub(super) fn step(
+    program: &Checked,
+    rank: u32,
+    wires: &Wires,
+    arena: &Arena,
+    live: &mut Live,
+    settings: &StepSettings<'_>,
+) -> Result<Measured, RunError> {
     live.reset();
     let live = &*live;
     let code = program.code_of(rank);
@@ -130,14 +139,19 @@ pub(super) fn step(program: &Checked, rank: u32, wires: &Wires, arena: &Arena, l
     let walker = Walker { program, rank, code, wires, arena, live, settings };
     let (compute, others) = streams.split_first().expect("a checked program has streams");
     let outcomes: Vec<Result<Measured, CommError>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = others.iter().filter(|s| !s.is_empty()).map(|s| scope.spawn(|| walker.walk(s))).collect();
-        let mine = walker.walk(compute);
-        let theirs = threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let threads: Vec<_> =
+            others.iter().filter(|s| !s.is_empty()).map(|s| scope.spawn(|| walker.guarded(s))).collect();
+        let mine = walker.guarded(compute);
+        let theirs =
+            threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         std::iter::once(mine).chain(theirs).collect()
     });
     let mut total = Measured::default();
     // The stream that failed for its own reason comes before those that were stopped by it.
-    let failure = outcomes.iter().filter_map(|o| o.as_ref().err()).min_by_key(|e| matches!(e, CommError::Poisoned { .. }));
+    let failure = outcomes
+        .iter()
+        .filter_map(|o| o.as_ref().err())
+        .min_by_key(|e| matches!(e, CommError::Poisoned { .. }));
     if let Some(error) = failure {
         return Err(RunError::Stopped(error.clone()));
     }
@@ -162,6 +176,14 @@ struct Walker<'a, 'd> {
 }
 
 impl Walker<'_, '_> {
+    /// Walks a stream; a panic in it becomes the run's failure, so that no other rank waits for ever.
+    fn guarded(&self, stream: &[u32]) -> Result<Measured, CommError> {
+        self.wires
+            .poison
+            .guard(&format!("rank {}", self.rank), || self.walk(stream))
+            .and_then(|outcome| outcome)
+    }
+
     fn walk(&self, stream: &[u32]) -> Result<Measured, CommError> {
         let mut measured = Measured::default();
         let mut scratch = Vec::new();
@@ -180,7 +202,12 @@ impl Walker<'_, '_> {
             measured.executed += 1;
             if self.settings.traced {
                 let at = |d: std::time::Duration| Time(d.as_nanos() as u64 * 1000);
-                measured.spans.push(Span { rank: self.rank, instruction: k as u32, start: at(start), end: at(end) });
+                measured.spans.push(Span {
+                    rank: self.rank,
+                    instruction: k as u32,
+                    start: at(start),
+                    end: at(end),
+                });
                 let bytes = Bytes(self.live.bytes.load(Ordering::Relaxed));
                 measured.memory.push(MemoryPoint { rank: self.rank, time: at(end), bytes });
             }
@@ -205,9 +232,12 @@ impl Walker<'_, '_> {
                 // SAFETY: the program is checked: nobody else touches what this instruction writes, or writes what it
                 // reads, until it is complete. A buffer that it both reads and writes is read through the written slice
                 // only, so its place among the reads is left empty.
-                let mut outputs: Vec<&mut [f32]> = outputs.into_iter().map(|b| unsafe { self.arena.get_mut(b) }).collect();
-                let inputs: Vec<&[f32]> =
-                    reads.iter().map(|b| if writes.contains(b) { &[][..] } else { unsafe { self.arena.get(buffer(b)) } }).collect();
+                let mut outputs: Vec<&mut [f32]> =
+                    outputs.into_iter().map(|b| unsafe { self.arena.get_mut(b) }).collect();
+                let inputs: Vec<&[f32]> = reads
+                    .iter()
+                    .map(|b| if writes.contains(b) { &[][..] } else { unsafe { self.arena.get(buffer(b)) } })
+                    .collect();
                 run(&self.program.kernels[n as usize], &site, &inputs, &mut outputs, scratch);
                 Ok(())
             }
@@ -230,7 +260,9 @@ impl Walker<'_, '_> {
                 let op = if c.kind == CollectiveKind::AllReduceMax { Reduce::Max } else { Reduce::Sum };
                 for (from, into) in reads.iter().zip(writes).filter(|(r, w)| r != w) {
                     // SAFETY: as in `execute`; two different buffers.
-                    unsafe { self.arena.get_mut(buffer(*into)).copy_from_slice(self.arena.get(buffer(*from))) };
+                    unsafe {
+                        self.arena.get_mut(buffer(*into)).copy_from_slice(self.arena.get(buffer(*from)))
+                    };
                 }
                 for run in contiguous(self.code, writes) {
                     let words = run.iter().map(|b| buffer(*b).elements as usize).sum();
@@ -241,7 +273,8 @@ impl Walker<'_, '_> {
             }
             CollectiveKind::AllGather | CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => {
                 // SAFETY: as in `execute`; two different buffers.
-                let (from, into) = unsafe { (self.arena.get(buffer(reads[0])), self.arena.get_mut(buffer(writes[0]))) };
+                let (from, into) =
+                    unsafe { (self.arena.get(buffer(reads[0])), self.arena.get_mut(buffer(writes[0]))) };
                 match c.kind {
                     CollectiveKind::AllGather => group.all_gather(from, into),
                     CollectiveKind::ReduceScatter => group.reduce_scatter(from, into),

@@ -90,9 +90,21 @@ pub fn train(
             scope.spawn(move || {
                 let work = || {
                     let opened = backend.open(program, rank, wires)?;
-                    RankRun { program, rank, opened, barrier: &barrier, samples, options, epoch, collected, progress }.run()
+                    RankRun {
+                        program,
+                        rank,
+                        opened,
+                        barrier: &barrier,
+                        samples,
+                        options,
+                        epoch,
+                        collected,
+                        progress,
+                    }
+                    .run()
                 };
-                let outcome = poison.guard(&format!("rank {rank}"), work).unwrap_or_else(|e| Err(RunError::Stopped(e)));
+                let outcome =
+                    poison.guard(&format!("rank {rank}"), work).unwrap_or_else(|e| Err(RunError::Stopped(e)));
                 if let Err(error) = outcome {
                     poison.tell(format!("rank {rank}: {error}"));
                     lock(collected).failures.push((rank, error));
@@ -104,12 +116,21 @@ pub fn train(
     finish(program, collected, options, &poison)
 }
 
-fn finish(program: &Checked, mut c: Collected, options: &RunOptions, poison: &Poison) -> Result<RunOutcome, RunError> {
+fn finish(
+    program: &Checked,
+    mut c: Collected,
+    options: &RunOptions,
+    poison: &Poison,
+) -> Result<RunOutcome, RunError> {
     if let Some(cause) = poison.cause() {
         // The rank that failed for its own reason, else whoever told the cause.
-        let own = c.failures.iter().find(|(_, e)| !matches!(e, RunError::Stopped(CommError::Poisoned { .. })));
+        let own =
+            c.failures.iter().find(|(_, e)| !matches!(e, RunError::Stopped(CommError::Poisoned { .. })));
         let rank = own.or(c.failures.first()).map_or(0, |(rank, _)| *rank);
-        return Err(RunError::Failed { rank, cause: own.map_or_else(|| cause.to_string(), |(_, e)| e.to_string()) });
+        return Err(RunError::Failed {
+            rank,
+            cause: own.map_or_else(|| cause.to_string(), |(_, e)| e.to_string()),
+        });
     }
     c.spans.sort_unstable_by_key(|s| (s.rank, s.start, s.instruction));
     c.memory.sort_by_key(|p| (p.rank, p.time));
@@ -168,7 +189,11 @@ impl RankRun<'_, '_> {
 
     fn step(&mut self, step: u64) -> Result<(), RunError> {
         let traced = self.options.traced_step == Some(step);
-        let warm = if self.options.warmup == 0 { 1.0 } else { ((step + 1) as f64 / self.options.warmup as f64).min(1.0) };
+        let warm = if self.options.warmup == 0 {
+            1.0
+        } else {
+            ((step + 1) as f64 / self.options.warmup as f64).min(1.0)
+        };
         let settings = StepSettings {
             step,
             rate: self.options.learning_rate * warm,
@@ -201,8 +226,17 @@ impl RankRun<'_, '_> {
         Ok(sum[0])
     }
 
-    fn collect(&self, step: u64, loss: f64, took: f64, began: std::time::Duration, measured: Measured, traced: bool) {
-        let norm = self.program.code_of(self.rank).norm.map_or(0.0, |b| f64::from(self.opened.read(b)[0]).sqrt());
+    fn collect(
+        &self,
+        step: u64,
+        loss: f64,
+        took: f64,
+        began: std::time::Duration,
+        measured: Measured,
+        traced: bool,
+    ) {
+        let norm =
+            self.program.code_of(self.rank).norm.map_or(0.0, |b| f64::from(self.opened.read(b)[0]).sqrt());
         let mut c = lock(self.collected);
         c.executed += measured.executed;
         let high = c.high_water.entry(self.rank).or_default();
@@ -215,7 +249,11 @@ impl RankRun<'_, '_> {
         if traced {
             let began = Time(began.as_nanos() as u64 * 1000);
             let shift = |t: Time| t.saturating_sub(began);
-            c.spans.extend(measured.spans.iter().map(|s| Span { start: shift(s.start), end: shift(s.end), ..*s }));
+            c.spans.extend(measured.spans.iter().map(|s| Span {
+                start: shift(s.start),
+                end: shift(s.end),
+                ..*s
+            }));
             c.memory.extend(measured.memory.iter().map(|p| MemoryPoint { time: shift(p.time), ..*p }));
             let last = measured.spans.iter().map(|s| shift(s.end)).max().unwrap_or_default();
             c.traced_time = c.traced_time.max(last);
@@ -233,7 +271,10 @@ impl RankRun<'_, '_> {
             let values = self.opened.read(p.weight);
             let indices = global_indices(p, mesh, self.rank);
             let mut c = lock(self.collected);
-            let whole = c.pieces.entry(p.name.clone()).or_insert_with(|| vec![0.0; p.shape.iter().product::<u64>() as usize]);
+            let whole = c
+                .pieces
+                .entry(p.name.clone())
+                .or_insert_with(|| vec![0.0; p.shape.iter().product::<u64>() as usize]);
             indices.zip(values).for_each(|(at, x)| whole[at as usize] = x);
         }
     }
