@@ -2,6 +2,7 @@
 //! without devices and without time. Index expressions give layouts; layouts give conversions; a block's expansion gives
 //! the instructions and buffers that everyone else prices, lowers and runs, so there is one accountant for all of them.
 
+pub mod collectives;
 mod conversions;
 mod convert;
 mod count;
