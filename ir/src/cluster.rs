@@ -314,7 +314,7 @@ impl Cluster {
             if x.is_some_and(|x| !x.is_finite() || x < 0.0) {
                 return bad(
                     format!("cluster.device.{field}"),
-                    format!("{x:?}"),
+                    x.unwrap_or_default().to_string(),
                     "write a finite number, 0 or more",
                 );
             }

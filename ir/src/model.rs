@@ -224,7 +224,9 @@ impl Model {
         // Each dim is at most 2^32, so one parameter fits 65 bits and their sum over all blocks fits u128.
         let class_params = |c: &BlockClass| -> u128 {
             let elements = |p: &ParamSpec| p.shape.iter().map(|d| u128::from(*d)).product::<u128>();
-            c.nodes.iter().flat_map(Node::params).map(|p| elements(&p)).sum()
+            let own =
+                |n: &Node| n.params().iter().skip(usize::from(n.tied.is_some())).map(elements).sum::<u128>();
+            c.nodes.iter().map(own).sum()
         };
         let params: u128 = self
             .runs

@@ -30,7 +30,8 @@ impl ZooError {
         fix: impl AsRef<str>,
     ) -> Self {
         Self {
-            file: clip(file.as_ref(), 240),
+            // An empty name is shown as one, not as nothing.
+            file: clip(if file.as_ref().is_empty() { "\"\"" } else { file.as_ref() }, 240),
             line: None,
             field: clip(field.as_ref(), 200),
             found: clip(found.as_ref(), 400),

@@ -214,9 +214,11 @@ fn precision(asked: Option<Precision>, cluster: &Cluster) -> Result<Precision, Z
     match lacking {
         None => Ok(precision),
         Some(dtype) => {
-            let known: Vec<_> = peak.keys().map(DType::to_string).collect();
+            let whole = |p: &Precision| peak.contains_key(&p.matmul()) && peak.contains_key(&p.compute());
+            let all = [Precision::Fp32, Precision::Fp16, Precision::Bf16, Precision::Fp8];
+            let known: Vec<_> = all.iter().filter(|p| whole(p)).map(Precision::to_string).collect();
             let found = format!("{precision}, but {} gives no {dtype} rate", cluster.name);
-            let fix = format!("use a precision of {}, or add device.peak.{dtype}", known.join(", "));
+            let fix = format!("use {}, or add device.peak.{dtype}", known.join(" or "));
             Err(ZooError::new("job", "training.precision", found, fix))
         }
     }

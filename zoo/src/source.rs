@@ -48,8 +48,12 @@ pub(crate) fn read(path: &Path, name: &str, field: &str) -> Result<String, ZooEr
     Ok(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
 }
 
-/// The candidate that a misspelt word most likely meant: within two edits, or a third of its length.
+/// The candidate that a misspelt word most likely meant: one that it begins, or within two edits or a third of its length.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let candidates: Vec<&str> = candidates.into_iter().collect();
+    if let Some(whole) = candidates.iter().find(|c| word.len() >= 3 && c.starts_with(word)) {
+        return Some(whole);
+    }
     let limit = (word.chars().count() / 3).max(2);
     candidates
         .into_iter()

@@ -70,6 +70,7 @@ fn plain(wanted: &str) -> &str {
         "u32" | "u64" => "a whole number, 0 or more",
         "f64" => "a number",
         "a string" | "string" => "text in quotes",
+        structure if structure.starts_with("struct ") => "a table",
         other => other,
     }
 }

@@ -176,13 +176,16 @@ impl Samples<'_> {
         for s in self.of(names).filter(|s| s.threads == threads) {
             let (x, y) = (x(s), x(s) / s.seconds / full);
             if x >= 1.0 && y > 0.0 {
-                buckets.entry(x.log2().floor() as i64).or_default().push((x.ln(), y.clamp(1e-6, 1e3).ln()));
+                buckets.entry(x.log2().floor() as i64).or_default().push((x, y.clamp(1e-6, 1e3)));
             }
         }
-        let mean = |points: Vec<(f64, f64)>| {
-            let n = points.len() as f64;
-            let (x, y) = points.iter().fold((0.0, 0.0), |sum, p| (sum.0 + p.0, sum.1 + p.1));
-            ((x / n).exp(), (y / n).exp().clamp(1e-6, 1e3))
+        let mean = |points: Vec<(f64, f64)>| match points[..] {
+            [point] => point,
+            _ => {
+                let n = points.len() as f64;
+                let (x, y) = points.iter().fold((0.0, 0.0), |sum, p| (sum.0 + p.0.ln(), sum.1 + p.1.ln()));
+                ((x / n).exp(), (y / n).exp().clamp(1e-6, 1e3))
+            }
         };
         buckets.into_values().map(mean).collect()
     }

@@ -66,7 +66,10 @@ pub fn cluster_from_toml(file: &str, text: &str, nodes: Option<u32>) -> Result<C
     if let Some(nodes) = nodes {
         resize(&mut cluster, nodes)
             .map_err(|(found, fix)| ZooError::new(file, "cluster.nodes", found, fix))?;
-        cluster.check().map_err(|e| ZooError::invalid(file, e))?;
+        cluster.check().map_err(|e| {
+            let fix = format!("use fewer: that is {}", e.found);
+            ZooError::new(file, "cluster.nodes", nodes.to_string(), fix)
+        })?;
     }
     Ok(cluster)
 }

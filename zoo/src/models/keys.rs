@@ -23,7 +23,9 @@ impl<'a> Keys<'a> {
     /// Parses the text of `file`.
     pub(crate) fn parse(file: &'a str, text: &str) -> Result<Self, ZooError> {
         let value: Value = serde_json::from_str(&tolerate(text)).map_err(|e| {
-            ZooError::new(file, "the document", format!("no JSON: {e}"), "mend the JSON there")
+            let message = e.to_string();
+            let what = message.split(" at line ").next().unwrap_or_default();
+            ZooError::new(file, "the document", format!("no JSON: {what}"), "mend the JSON there")
                 .at_line(e.line())
         })?;
         match value {
@@ -67,13 +69,14 @@ impl<'a> Keys<'a> {
         match self.optional_dim(names)? {
             Some(n) => Ok(n),
             None => {
+                let found = if self.is_null(names[0]) { "null" } else { "missing" };
                 let near = nearest(names[0], self.object.keys().map(String::as_str));
-                let hint = near.map(|n| format!("; the file has `{n}`")).unwrap_or_default();
-                Err(self.error(
-                    names[0],
-                    "missing",
-                    format!("add `\"{}\": …`, a whole number above 0{hint}", names[0]),
-                ))
+                let hint = near
+                    .filter(|n| *n != names[0])
+                    .map(|n| format!("; the file has `{n}`"))
+                    .unwrap_or_default();
+                let fix = format!("write `\"{}\": …`, a whole number above 0{hint}", names[0]);
+                Err(self.error(names[0], found, fix))
             }
         }
     }

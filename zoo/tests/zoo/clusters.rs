@@ -134,11 +134,11 @@ fn a_host_becomes_a_cluster() {
 
         [[device.curves]]
         class = "matmul"
-        points = [[999999999.9999993, 0.8]]
+        points = [[1000000000.0, 0.8]]
 
         [[device.curves]]
         class = "memory"
-        points = [[999999.9999999995, 2.0]]
+        points = [[1000000.0, 2.0]]
 
         [[device.curves]]
         class = "norm"
@@ -159,7 +159,8 @@ fn a_host_becomes_a_cluster() {
         "device.reserved" = "a guess: 64 MiB per rank"
         "levels.memory.bandwidth" = "measured here: line through all_reduce samples"
         "levels.memory.latency" = "measured here: line through all_reduce samples"
-    "#]].assert_eq(&toml::to_string(&four).unwrap());
+    "#]]
+    .assert_eq(&toml::to_string(&four).unwrap());
     assert_eq!((four.devices(), four.ranks(), four.memory_per_rank()), (1, 4, Bytes((4 << 30) - (64 << 20))));
     // One rank alone sees the unloaded core.
     assert_eq!(localhost(&profile, 1).device.curves[0].points.last().unwrap().1, 1.0);

@@ -50,7 +50,9 @@ fn check_small(family: &str, extra: &str, want: Expect) {
 
 #[test]
 fn gpt2_has_biases_positions_and_a_tied_head() {
-    check("gpt-nano", expect![[r#"
+    check(
+        "gpt-nano",
+        expect![[r#"
         gpt2 3356160 hidden=256 vocab=256
         embed x1
           tokens: embedding[rows=256 width=256 index=tokens]()
@@ -79,12 +81,15 @@ fn gpt2_has_biases_positions_and_a_tied_head() {
           norm: norm[kind=layer width=256 groups=1 eps=1e-5](input)
           logits: linear[input=256 output=256 input_grain=1 output_grain=1](norm) = embed.tokens
           loss: cross-entropy[vocab=256](logits)
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn qwen3_normalises_each_head() {
-    check("qwen3-0.6b", expect![[r#"
+    check(
+        "qwen3-0.6b",
+        expect![[r#"
         qwen3 596049920 hidden=1024 vocab=151936
         embed x1
           tokens: embedding[rows=151936 width=1024 index=tokens]()
@@ -110,12 +115,15 @@ fn qwen3_normalises_each_head() {
           norm: norm[kind=rms width=1024 groups=1 eps=1e-6](input)
           logits: linear[input=1024 output=151936 input_grain=1 output_grain=1](norm) = embed.tokens
           loss: cross-entropy[vocab=151936](logits)
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn mistral_has_a_window() {
-    check("mistral-7b-v0.1.json", expect![[r#"
+    check(
+        "mistral-7b-v0.1.json",
+        expect![[r#"
         mistral 7241732096 hidden=4096 vocab=32000
         embed x1
           tokens: embedding[rows=32000 width=4096 index=tokens]()
@@ -139,7 +147,8 @@ fn mistral_has_a_window() {
           norm: norm[kind=rms width=4096 groups=1 eps=1e-5](input)
           logits: linear[input=4096 output=32000 input_grain=1 output_grain=1](norm)
           loss: cross-entropy[vocab=32000](logits)
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

@@ -128,8 +128,8 @@ fn what_resolving_refuses() {
         job: training.sequence: missing; write `sequence = 1024` under [training], or pass --sequence
         job: training: sequence 0 and global_batch 8; write 1 or more
         job: training.sequence: 513; gpt-nano has positions for 512 tokens: write at most that
-        job: training.precision: bf16, but localhost gives no bf16 rate; use a precision of f32, or add device.peak.bf16
-        job: training.precision: fp8, but a100-sxm-80 gives no f8 rate; use a precision of f32, bf16, f16, or add device.peak.f8
+        job: training.precision: bf16, but localhost gives no bf16 rate; use fp32, or add device.peak.bf16
+        job: training.precision: fp8, but a100-sxm-80 gives no f8 rate; use fp32 or fp16 or bf16, or add device.peak.f8
         job: training.learning_rate: NaN; write a finite number, 0 or more
         job: training.weight_decay: -0.1; write a finite number, 0 or more
         job: search.ranks: 0; share this machine among 1 to 1024 ranks
@@ -139,10 +139,10 @@ fn what_resolving_refuses() {
         job: search.target: `megatron`, which is not built yet; write any or meshwright
         job: run.steps: 0; write 1 or more
         job: run.backend: `tpu`; write cpu or cuda
-        h100: cluster.source: no such file and no such preset; name a cluster TOML, or one of a100-sxm-80, h100-sxm, localhost
+        h100: cluster.source: no such file and no such preset; did you mean `h100-sxm`? name a cluster TOML, or one of a100-sxm-80, h100-sxm, localhost
         job: cluster.nodes: 2; leave it out: localhost is this one machine
         h100-sxm: cluster.nodes: 0; use at least one node
-        h100-sxm: cluster.levels: more than 16,777,216 devices; lower a level's size
+        h100-sxm: cluster.nodes: 4000000000; use fewer: that is more than 16,777,216 devices
         no such.toml: cluster.constants: cannot be read: No such file or directory (os error 2); name a readable file, or a preset
     "#]].assert_eq(&(messages.join("\n") + "\n"));
 }

@@ -56,5 +56,5 @@ fn every_sample_counts_to_the_last_digit() {
             }
         }
     }
-    assert!(counted >= 26, "only {counted} samples of known families");
+    assert!(counted >= 25, "only {counted} samples of known families");
 }
