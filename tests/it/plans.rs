@@ -90,6 +90,8 @@ pub fn plan(shape: &Shape, choose: &mut Choose<'_>) -> Option<Plan> {
                 let owner = &chosen[&(tie.class.clone(), tie.node.clone())];
                 let (rows, columns) = (owner.axes_on(2), owner.axes_on(3));
                 legal.retain(|s| s.axes_on(3) == rows && s.axes_on(2) == columns);
+                // And summed over the same axes, since both add to one gradient.
+                legal.retain(|s| shape.pp > 1 || s.axes_on(1) == owner.axes_on(1));
             }
             let at = choose(&class.name, &node.name, &legal);
             chosen.insert((class.name.clone(), node.name.clone()), legal[at].clone());
@@ -167,7 +169,7 @@ pub fn megatron(sp: bool) -> impl FnMut(&str, &str, &[Strategy]) -> usize {
             .iter()
             .position(matches)
             .or_else(|| legal.iter().position(|s| s.index(Axis::Tp).is_none()))
-            .unwrap()
+            .unwrap_or(0)
     }
 }
 
