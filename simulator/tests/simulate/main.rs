@@ -8,6 +8,7 @@ mod support;
 use expect_test::{Expect, expect};
 use meshwright_cost_models::CostModel;
 use meshwright_ir::program::{Checked, Program};
+use meshwright_ir::trace::MemoryPoint;
 use meshwright_ir::{Cluster, Time};
 use meshwright_simulator::{Options, Ranks, Summary, critical_path, simulate};
 use std::collections::BTreeMap;
@@ -86,6 +87,37 @@ fn a_straggler_holds_its_group_up() {
         rank 1 #4: 26 – 32
     "#]],
     );
+}
+
+#[test]
+fn some_stages_meet_without_the_others() {
+    let folded = Options { ranks: Ranks::Representatives, slow: BTreeMap::new() };
+    check(include_str!("../programs/tied.txt"), &slow_network(), &folded, expect![[r#"
+        rank 0 #0: 0 – 2
+        rank 0 #1: 2 – 14
+        rank 2 #0: 0 – 6
+        rank 4 #0: 0 – 6
+        rank 4 #1: 6 – 8
+        rank 4 #2: 8 – 14
+    "#]]);
+    let program = parse(include_str!("../programs/tied.txt"));
+    let step = |o| simulate(&program, &CostModel::new(&slow_network()), o).step_time;
+    assert_eq!(step(&folded), step(&Options::default()));
+}
+
+#[test]
+fn memory_is_freed_before_it_is_taken_again() {
+    let program = parse(include_str!("../programs/reuse.txt"));
+    let trace = simulate(&program, &CostModel::new(&slow_network()), &Options::default());
+    let line = |p: &MemoryPoint| format!("{}: {}\n", p.time.get() / 1_000_000, p.bytes.get());
+    let points: String = trace.memory.iter().map(line).collect();
+    expect![[r#"
+        0: 320
+        2: 576
+        6: 320
+        8: 64
+    "#]].assert_eq(&points);
+    assert!(trace.peaks()[0] <= program.roles[0].arena);
 }
 
 #[test]
