@@ -92,14 +92,19 @@ fn a_straggler_holds_its_group_up() {
 #[test]
 fn some_stages_meet_without_the_others() {
     let folded = Options { ranks: Ranks::Representatives, slow: BTreeMap::new() };
-    check(include_str!("../programs/tied.txt"), &slow_network(), &folded, expect![[r#"
+    check(
+        include_str!("../programs/tied.txt"),
+        &slow_network(),
+        &folded,
+        expect![[r#"
         rank 0 #0: 0 – 2
         rank 0 #1: 2 – 14
         rank 2 #0: 0 – 6
         rank 4 #0: 0 – 6
         rank 4 #1: 6 – 8
         rank 4 #2: 8 – 14
-    "#]]);
+    "#]],
+    );
     let program = parse(include_str!("../programs/tied.txt"));
     let step = |o| simulate(&program, &CostModel::new(&slow_network()), o).step_time;
     assert_eq!(step(&folded), step(&Options::default()));
@@ -116,7 +121,8 @@ fn memory_is_freed_before_it_is_taken_again() {
         2: 576
         6: 320
         8: 64
-    "#]].assert_eq(&points);
+    "#]]
+    .assert_eq(&points);
     assert!(trace.peaks()[0] <= program.roles[0].arena);
 }
 
