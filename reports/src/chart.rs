@@ -23,6 +23,8 @@ pub(crate) enum Ink {
     Rejected,
     /// The plan itself.
     Winner,
+    /// A curve with nothing to compare it to.
+    Alone,
 }
 
 impl Ink {
@@ -38,6 +40,7 @@ impl Ink {
             Ink::Feasible => "ink-feasible",
             Ink::Rejected => "ink-rejected",
             Ink::Winner => "ink-winner",
+            Ink::Alone => "ink-alone",
         }
     }
 }
@@ -116,16 +119,26 @@ pub(crate) struct Chart {
     pub(crate) marks: Vec<(Ink, Vec<(f64, f64)>)>,
 }
 
-const WIDE: (u32, u32) = (920, 300);
+/// Sizes in pixels: across the page, half of it, a telephone.
+const FULL: (u32, u32) = (960, 300);
+const HALF: (u32, u32) = (464, 240);
 const NARROW: (u32, u32) = (340, 240);
 
 impl Chart {
-    /// Both drawings with the names of the axes.
+    /// The chart across the page.
     pub(crate) fn draw(&self) -> Markup {
+        self.drawn(FULL, (8, 5))
+    }
+    /// The chart at half the width of the page, for a pair.
+    pub(crate) fn draw_half(&self) -> Markup {
+        self.drawn(HALF, (4, 4))
+    }
+
+    fn drawn(&self, wide: (u32, u32), ticks: (u32, u32)) -> Markup {
         html! {
             div.chart role="img" aria-label=(self.label) {
                 p.axis-name { "↑ " (self.y.name) }
-                div.wide { (PreEscaped(self.svg(WIDE, (8, 5)))) }
+                div.wide { (PreEscaped(self.svg(wide, ticks))) }
                 div.narrow { (PreEscaped(self.svg(NARROW, (4, 4)))) }
                 p.axis-name.below { (self.x.name) " →" }
             }
@@ -134,10 +147,13 @@ impl Chart {
 
     fn svg(&self, size: (u32, u32), ticks: (u32, u32)) -> String {
         let mut svg = String::new();
-        self.paint(SVGBackend::with_string(&mut svg, size), ticks).expect("drawing into a string cannot fail");
+        self.paint(SVGBackend::with_string(&mut svg, size), ticks)
+            .expect("drawing into a string cannot fail");
         // Attributes that say nothing, or that the stylesheet says better; inline SVG needs no namespace.
         let size = format!("width=\"{}\" height=\"{}\" ", size.0, size.1);
-        for noise in [&size, " xmlns=\"http://www.w3.org/2000/svg\"", " opacity=\"1\"", " font-family=\"sans-serif\""] {
+        for noise in
+            [&size, " xmlns=\"http://www.w3.org/2000/svg\"", " opacity=\"1\"", " font-family=\"sans-serif\""]
+        {
             svg = svg.replace(noise, "");
         }
         svg.replace("/>\n", "/>").replace(" \"/>", "\"/>")
@@ -200,7 +216,9 @@ pub(crate) fn legend<'a>(items: impl IntoIterator<Item = (Ink, &'a str)>) -> Mar
 
 fn mark(ink: Ink) -> Markup {
     match ink {
-        Ink::Predicted | Ink::Measured | Ink::Limit => html! { line x1="0" y1="7" x2="28" y2="7" {} },
+        Ink::Predicted | Ink::Measured | Ink::Limit | Ink::Alone => {
+            html! { line x1="0" y1="7" x2="28" y2="7" {} }
+        }
         Ink::Feasible => html! { circle cx="14" cy="7" r="4" {} },
         Ink::Winner => html! { circle cx="14" cy="7" r="6" {} },
         Ink::Rejected => html! { path d="M11 4l6 6m0-6l-6 6" {} },

@@ -11,9 +11,9 @@ pub(crate) fn bytes(b: Bytes) -> String {
     joined(&b.to_string())
 }
 
-/// `182 ms`.
+/// `182 ms`; nothing is plain `0`.
 pub(crate) fn time(t: Time) -> String {
-    joined(&t.to_string())
+    if t == Time::ZERO { "0".into() } else { joined(&t.to_string()) }
 }
 
 /// Seconds as `182 ms`; what is no duration reads `unknown`.
@@ -138,12 +138,11 @@ impl Unit {
     /// The unit for sizes up to `max`, in bytes.
     pub(crate) fn of_bytes(max: f64) -> Self {
         let k = 1024f64;
-        let units =
-            [("B", 1.0), ("KiB", k), ("MiB", k.powi(2)), ("GiB", k.powi(3)), ("TiB", k.powi(4))];
+        let units = [("B", 1.0), ("KiB", k), ("MiB", k.powi(2)), ("GiB", k.powi(3)), ("TiB", k.powi(4))];
         Self::largest(max, &units)
     }
     fn largest(max: f64, units: &[(&'static str, f64)]) -> Self {
-        let fit = units.iter().rev().find(|(_, size)| max >= 2.0 * size).unwrap_or(&units[0]);
+        let fit = units.iter().rev().find(|(_, size)| max >= *size).unwrap_or(&units[0]);
         Self { name: fit.0, size: fit.1 }
     }
     /// A value already in this unit, as a tick label.
@@ -154,7 +153,8 @@ impl Unit {
 
 /// A number without trailing zeros: `0.25`, `50`.
 pub(crate) fn plain(x: f64) -> String {
-    let text = if x.abs() >= 1e6 || (x != 0.0 && x.abs() < 1e-4) { format!("{x:e}") } else { format!("{x:.4}") };
+    let text =
+        if x.abs() >= 1e6 || (x != 0.0 && x.abs() < 1e-4) { format!("{x:e}") } else { format!("{x:.4}") };
     let text = match text.contains('.') && !text.contains('e') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
         false => text,
@@ -169,8 +169,7 @@ pub(crate) fn ticks(from: f64, to: f64, most: u32) -> Vec<f64> {
     }
     let rough = (to - from) / f64::from(most);
     let decade = 10f64.powi(rough.log10().floor() as i32);
-    let step =
-        [1.0, 2.0, 5.0].map(|m| m * decade).into_iter().find(|s| *s >= rough).unwrap_or(10.0 * decade);
+    let step = [1.0, 2.0, 5.0].map(|m| m * decade).into_iter().find(|s| *s >= rough).unwrap_or(10.0 * decade);
     let first = (from / step - 1e-9).ceil();
     // Whole multiples of the step, so that no tick carries the error of a sum.
     (0..=most).map(|k| (first + f64::from(k)) * step).take_while(|t| *t <= to * (1.0 + 1e-12)).collect()

@@ -1,6 +1,6 @@
 //! What one lane of a timeline draws: one stream of one rank. A short lane keeps every piece, neighbours of one kind
-//! merged where they are narrower than a pixel. A longer one becomes columns: each takes the kind that fills most of
-//! it, and its height says how much of it was busy. Either way nothing that ran is invisible.
+//! merged where they are narrower than a pixel. A longer one becomes columns, each in the kind that fills most of it.
+//! The height of what was merged says how much of it was busy. Either way nothing that ran is invisible.
 
 use crate::kind::Kind;
 use meshwright_ir::Program;
@@ -35,6 +35,17 @@ pub(crate) struct Piece {
     pub(crate) start: u64,
     /// End in picoseconds.
     pub(crate) end: u64,
+    /// How much of it the instructions fill, in picoseconds.
+    busy: u64,
+}
+
+impl Piece {
+    /// Height, 1 to [`LEVELS`]: full for one instruction, else the share of the piece that was busy.
+    pub(crate) fn level(&self) -> u32 {
+        let whole = (self.end - self.start).max(1);
+        let share = self.busy.min(whole) as f64 / whole as f64;
+        if self.count == 1 { LEVELS } else { ((share * f64::from(LEVELS)).ceil() as u32).clamp(1, LEVELS) }
+    }
 }
 
 /// Columns `from..to` that look alike.
@@ -73,14 +84,31 @@ pub(crate) fn works(program: &Program, spans: &[Span], stream: u8) -> Vec<Work> 
     spans.iter().filter_map(work).collect()
 }
 
-/// The lane of `works` on an axis that ends at `full`: at most `pieces` pieces, or that many columns.
-pub(crate) fn lane(works: &[Work], full: u64, pieces: u32, columns: u32) -> Lane {
-    let merged = merge(works, (full / PIXELS).max(1));
-    if merged.len() <= pieces as usize {
-        Lane::Pieces(merged)
-    } else {
-        Lane::Columns(columns, runs(works, full, columns))
-    }
+/// Pieces that all lanes of a timeline may have together, and columns: what keeps a report of any size below 1 MB.
+const PIECES: usize = 2_400;
+const COLUMNS: usize = 14_000;
+
+/// The lanes of a timeline whose axis ends at `full`. The shortest keep their pieces, as many as the budget lets.
+pub(crate) fn lanes(works: &[&[Work]], full: u64) -> Vec<Lane> {
+    let merged: Vec<Vec<Piece>> = works.iter().map(|w| merge(w, (full / PIXELS).max(1))).collect();
+    let mut lengths: Vec<usize> = merged.iter().map(Vec::len).collect();
+    lengths.sort_unstable();
+    let mut total = 0;
+    let exceeds = |n: &&usize| {
+        total += **n;
+        total > PIECES
+    };
+    let too_long = lengths.iter().find(exceeds).copied().unwrap_or(usize::MAX);
+    let long = lengths.iter().filter(|n| **n >= too_long).count().max(1);
+    let columns = (COLUMNS / long).clamp(150, 800) as u32;
+    let draw = |(pieces, works): (Vec<Piece>, &&[Work])| {
+        if pieces.len() < too_long {
+            Lane::Pieces(pieces)
+        } else {
+            Lane::Columns(columns, runs(works, full, columns))
+        }
+    };
+    merged.into_iter().zip(works).map(draw).collect()
 }
 
 fn merge(works: &[Work], pixel: u64) -> Vec<Piece> {
@@ -94,6 +122,7 @@ fn merge(works: &[Work], pixel: u64) -> Vec<Piece> {
                     && (p.end - p.start < pixel || end.saturating_sub(start) < pixel) =>
             {
                 p.end = p.end.max(end);
+                p.busy += end.saturating_sub(start);
                 p.count += 1;
             }
             _ => pieces.push(Piece {
@@ -102,6 +131,7 @@ fn merge(works: &[Work], pixel: u64) -> Vec<Piece> {
                 count: 1,
                 start,
                 end: end.max(start),
+                busy: end.saturating_sub(start),
             }),
         }
     }
@@ -190,21 +220,27 @@ mod tests {
             (Kind::Backward, 9, 12),
             (Kind::Backward, 500, 800),
         ]);
-        let Lane::Pieces(pieces) = lane(&list, 9_000, 10, 100) else { panic!("four spans need no columns") };
-        let drawn: Vec<_> = pieces.iter().map(|p| (p.kind, p.count, p.start, p.end)).collect();
+        let drawn = lanes(&[&list], 9_000);
+        let Lane::Pieces(pieces) = &drawn[0] else { panic!("four spans need no columns") };
+        let drawn: Vec<_> = pieces.iter().map(|p| (p.kind, p.count, p.start, p.end, p.level())).collect();
         assert_eq!(
             drawn,
-            [(Kind::Forward, 2, 0, 9), (Kind::Backward, 1, 9, 12), (Kind::Backward, 1, 500, 800)]
+            [(Kind::Forward, 2, 0, 9, 5), (Kind::Backward, 1, 9, 12, 5), (Kind::Backward, 1, 500, 800, 5)]
         );
+        let sparse = works(&[(Kind::Forward, 0, 2), (Kind::Forward, 8, 10)]);
+        let Lane::Pieces(pieces) = &lanes(&[&sparse], 9_000)[0] else { panic!("two spans need no columns") };
+        assert_eq!((pieces[0].count, pieces[0].level()), (2, 2));
     }
 
     #[test]
     fn long_lanes_become_columns() {
-        let list: Vec<_> = (0..10_000)
-            .map(|k| (if k % 3 == 0 { Kind::Backward } else { Kind::Forward }, k * 10, k * 10 + 5))
-            .collect();
-        let Lane::Columns(100, runs) = lane(&works(&list), 200_000, 10, 100) else { panic!("too many pieces") };
-        // Half of the time forward and backward alternate, half busy; then nothing.
-        assert!(runs.iter().all(|r| r.kind == Kind::Forward && r.to <= 50 && r.level == 3), "{runs:?}");
+        // Forward and backward alternate, busy half of the first half of the step; then nothing.
+        let kind = |k| if k % 3 == 0 { Kind::Backward } else { Kind::Forward };
+        let list: Vec<_> = (0..10_000).map(|k| (kind(k), k * 10, k * 10 + 5)).collect();
+        let short = works(&[(Kind::Exchange, 0, 7)]);
+        let drawn = lanes(&[&works(&list), &short], 200_000);
+        assert!(matches!(&drawn[1], Lane::Pieces(p) if p.len() == 1));
+        let Lane::Columns(800, runs) = &drawn[0] else { panic!("too many pieces") };
+        assert!(runs.iter().all(|r| r.kind == Kind::Forward && r.to <= 400 && r.level >= 2), "{runs:?}");
     }
 }

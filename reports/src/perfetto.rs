@@ -18,7 +18,8 @@ pub fn perfetto(program: &Program, trace: &Trace) -> String {
         TraceSource::Measured => "measured",
     };
     out.push_str("{\"displayTimeUnit\":\"ns\",\"otherData\":{\"producer\":\"meshwright\",\"source\":\"");
-    write!(out, "{source}\",\"mesh\":{}}},\"traceEvents\":[", quoted(&program.mesh.to_string())).expect(GROWS);
+    write!(out, "{source}\",\"mesh\":{}}},\"traceEvents\":[", quoted(&program.mesh.to_string()))
+        .expect(GROWS);
     let mut events = Events { out, any: false };
     for rank in &trace.ranks {
         events.name_rank(program, *rank);

@@ -6,7 +6,7 @@ use maud::{Markup, Render, html};
 /// A table under construction.
 pub(crate) struct Table {
     caption: String,
-    columns: Vec<(String, bool)>,
+    columns: Vec<(String, &'static str)>,
     rows: Vec<Vec<Markup>>,
     note: Option<String>,
 }
@@ -16,14 +16,19 @@ impl Table {
     pub(crate) fn new(caption: impl Into<String>) -> Self {
         Self { caption: caption.into(), columns: Vec::new(), rows: Vec::new(), note: None }
     }
-    /// A column of words.
+    /// A column of sentences, which may wrap.
     pub(crate) fn words(mut self, head: impl Into<String>) -> Self {
-        self.columns.push((head.into(), false));
+        self.columns.push((head.into(), "w"));
+        self
+    }
+    /// A column of short names, which stay on one line.
+    pub(crate) fn labels(mut self, head: impl Into<String>) -> Self {
+        self.columns.push((head.into(), "l"));
         self
     }
     /// A column of numbers.
     pub(crate) fn numbers(mut self, head: impl Into<String>) -> Self {
-        self.columns.push((head.into(), true));
+        self.columns.push((head.into(), "n"));
         self
     }
     /// A remark below the table.
@@ -45,15 +50,15 @@ impl Table {
 impl Render for Table {
     fn render(&self) -> Markup {
         html! {
+            p.caption { (self.caption) }
             div.table tabindex="0" {
-                table {
-                    caption { (self.caption) }
-                    thead { tr { @for (head, number) in &self.columns {
-                        th scope="col" class=[number.then_some("n")] { (head) }
+                table aria-label=(self.caption) {
+                    thead { tr { @for (head, class) in &self.columns {
+                        th scope="col" class=(class) { (head) }
                     } } }
                     tbody { @for row in &self.rows {
-                        tr { @for (cell, (_, number)) in row.iter().zip(&self.columns) {
-                            td class=[number.then_some("n")] { (cell) }
+                        tr { @for (cell, (_, class)) in row.iter().zip(&self.columns) {
+                            td class=(class) { (cell) }
                         } }
                     } }
                 }

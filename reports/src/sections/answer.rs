@@ -72,7 +72,10 @@ fn tiles(report: &Report<'_>) -> Vec<Tile> {
     if let Some((stage, peak)) = report.peak() {
         let limit = p.memory_limit_bytes;
         let of = if plan.stages.len() > 1 { format!(" on stage{NBSP}{stage}") } else { String::new() };
-        let most = report.program.map(|p| format!("; most of it is {}", largest(p, stage))).unwrap_or_default();
+        let most = report
+            .program
+            .map(|p| format!("; the largest part is {}", largest(p, stage)))
+            .unwrap_or_default();
         tiles.push(Tile {
             name: "Peak memory of a rank",
             value: bytes(peak),
@@ -117,7 +120,7 @@ fn sequence_parallel(report: &Report<'_>) -> &'static str {
     if report.plan.sequence_parallel() { "sequence-parallel norms" } else { "norms replicated over tp" }
 }
 
-/// What takes most of a stage's planned peak, in words.
+/// The largest part of a stage's planned peak, in words.
 fn largest(program: &Program, stage: u32) -> String {
     let code = &program.roles[stage as usize];
     let of = |class: BufferClass| code.buffers.iter().filter(|b| b.class == class).map(|b| b.bytes()).sum();

@@ -8,7 +8,7 @@ use crate::kind::legend;
 use crate::table::{Table, cell};
 use maud::{Markup, html};
 use meshwright_ir::trace::RankBreakdown;
-use meshwright_ir::{Program, Time};
+use meshwright_ir::{Program, Time, Trace};
 use std::collections::BTreeMap;
 
 /// Class and words of the four parts, in the order of [`parts`].
@@ -50,7 +50,7 @@ struct Row {
 fn rows(report: &Report<'_>, program: &Program) -> Vec<Row> {
     let breakdowns: Vec<_> = report.traces().into_iter().map(|(n, t)| (n, t, t.breakdown(program))).collect();
     let of_stage = |stage: u32| -> Vec<Row> {
-        let row = |(source, trace, all): &(&'static str, &meshwright_ir::Trace, Vec<RankBreakdown>)| {
+        let row = |(source, trace, all): &(&'static str, &Trace, Vec<RankBreakdown>)| {
             let rank = report.representative(trace, stage)?;
             let parts = *all.iter().find(|b| b.rank == rank)?;
             Some(Row { stage, source, step: trace.step_time, parts })
@@ -90,7 +90,7 @@ fn bar_parts(row: &Row) -> Vec<Part<'static>> {
 }
 
 fn parts_table(rows: &[Row]) -> Table {
-    let mut table = Table::new("Parts of the step of the ranks drawn").words("Stage").words("Trace");
+    let mut table = Table::new("Parts of the step of the ranks drawn").labels("Stage").labels("Trace");
     for (_, words) in PARTS {
         table = table.numbers(words).numbers("share");
     }
@@ -115,52 +115,76 @@ fn kinds(report: &Report<'_>, program: &Program) -> Markup {
             kinds.entry(name).or_insert_with(|| vec![None; traces.len()])[k] = Some((busy, instructions));
         }
     }
-    let totals: Vec<u64> = (0..traces.len())
-        .map(|k| kinds.values().filter_map(|v| v[k]).map(|(t, _)| t.get()).sum())
-        .collect();
-    let mut table = Table::new("Busy time by kind of instruction, over all traced ranks").words("Kind");
-    for (name, _) in &traces {
-        table = table.numbers(format!("Instructions, {name}")).numbers(format!("Time, {name}")).numbers("Share").words("");
-    }
+    let totals: Vec<u64> =
+        (0..traces.len()).map(|k| kinds.values().filter_map(|v| v[k]).map(|(t, _)| t.get()).sum()).collect();
     let mut rows: Vec<_> = kinds.into_iter().collect();
     rows.sort_by_key(|(_, v)| std::cmp::Reverse(v.iter().flatten().next().map(|(t, _)| *t)));
-    for (name, values) in rows {
-        let mut cells = vec![cell(name)];
-        for (value, total) in values.iter().zip(&totals) {
-            match value {
-                Some((t, n)) => cells.extend([
-                    cell(count(*n)),
-                    cell(time(*t)),
-                    cell(share(t.get(), *total)),
-                    share_bar(t.get(), *total),
-                ]),
-                None => cells.extend([cell("–"), cell("–"), cell("–"), cell("")]),
-            }
+    let mut table = Table::new("Busy time by kind of instruction, over all traced ranks")
+        .labels("Kind")
+        .labels("Share of busy time");
+    for head in ["Share", "Time", "Instructions"] {
+        for (name, _) in &traces {
+            table = table.numbers(format!("{head}, {name}"));
         }
+    }
+    let most = shares(rows.first().map_or(&[], |r| &r.1), &totals).into_iter().fold(0.0, f64::max);
+    for (name, values) in &rows {
+        let mut cells = vec![cell(name), share_bars(&traces, &shares(values, &totals), most)];
+        let dash = || cell("–");
+        for (value, total) in values.iter().zip(&totals) {
+            cells.push(value.map_or_else(dash, |(t, _)| cell(share(t.get(), *total))));
+        }
+        cells.extend(values.iter().map(|v| v.map_or_else(dash, |(t, _)| cell(time(t)))));
+        cells.extend(values.iter().map(|v| v.map_or_else(dash, |(_, n)| cell(count(n)))));
         table.row(cells);
     }
-    let ranks: Vec<_> = traces
-        .iter()
-        .map(|(name, t)| format!("{} {name}", counted(t.ranks.len() as u64, "rank")))
-        .collect();
+    let ranks: Vec<_> =
+        traces.iter().map(|(name, t)| format!("{} {name}", counted(t.ranks.len() as u64, "rank"))).collect();
+    let pairs = if traces.len() > 1 { " Of each pair of bars the upper is predicted." } else { "" };
     let note = format!(
-        "Traced: {}. Streams overlap, so the sum of busy time is no step time; compare shares where the numbers of ranks differ.",
+        "Traced: {}.{pairs} Streams overlap, so busy time does not add up to step time; compare shares where the numbers of ranks differ.",
         ranks.join(", ")
     );
     html! { (table.note(note)) }
 }
 
-fn share_bar(part: u64, whole: u64) -> Markup {
-    let width = if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 };
-    html! { svg.share width="72" height="8" aria-hidden="true" { rect width={ (position(width)) "%" } height="8" {} } }
+/// Parts of their totals, between 0 and 1; what is absent is nothing.
+fn shares(values: &[Option<(Time, u64)>], totals: &[u64]) -> Vec<f64> {
+    let share = |(value, total): (&Option<(Time, u64)>, &u64)| match value {
+        Some((t, _)) if *total > 0 => t.get() as f64 / *total as f64,
+        _ => 0.0,
+    };
+    values.iter().zip(totals).map(share).collect()
+}
+
+/// Thin bars above each other, one per trace, the longest of the table filling the cell.
+fn share_bars(traces: &[(&'static str, &Trace)], shares: &[f64], most: f64) -> Markup {
+    let width = |share: f64| if most > 0.0 { position(100.0 * share / most) } else { "0".into() };
+    html! {
+        svg.share width="120" height=(8 * shares.len() + 2) aria-hidden="true" {
+            @for (k, ((source, _), share)) in traces.iter().zip(shares).enumerate() {
+                rect class=(source) y=(2 + 8 * k) width={ (width(*share)) "%" } height="6" {}
+            }
+        }
+    }
 }
 
 fn path(report: &Report<'_>) -> Markup {
     let total: u64 = report.critical_path.iter().map(|i| i.time.get()).sum();
-    let mut table = Table::new("The predicted critical path").words("Waiting for").numbers("Time").numbers("Share").words("");
+    let most = report.critical_path.iter().map(|i| i.time.get()).max().unwrap_or(0);
+    let mut table = Table::new("The predicted critical path")
+        .words("Waiting for")
+        .labels("")
+        .numbers("Time")
+        .numbers("Share");
     for item in report.critical_path.iter().take(PATH_ROWS) {
         let t = item.time.get();
-        table.row(vec![cell(&item.label), cell(time(item.time)), cell(share(t, total)), share_bar(t, total)]);
+        let bar = html! {
+            svg.share width="120" height="10" aria-hidden="true" {
+                rect.predicted y="2" width={ (position(100.0 * t as f64 / most.max(1) as f64)) "%" } height="6" {}
+            }
+        };
+        table.row(vec![cell(&item.label), bar, cell(time(item.time)), cell(share(t, total))]);
     }
     let all = report.critical_path.len();
     if all > PATH_ROWS {

@@ -60,7 +60,8 @@ fn marks(points: &[Candidate], choose: fn(&Candidate) -> bool) -> Vec<(f64, f64)
 
 fn chart(report: &Report<'_>, feasible: &[(f64, f64)], rejected: &[(f64, f64)]) -> Option<Chart> {
     let p = &report.plan.prediction;
-    let winner = report.peak().map(|(_, b)| (b.f64(), p.step_time_s * 1e12)).filter(|(x, y)| *x > 0.0 && *y > 0.0);
+    let winner =
+        report.peak().map(|(_, b)| (b.f64(), p.closed_form_s * 1e12)).filter(|(x, y)| *x > 0.0 && *y > 0.0);
     let limit = p.memory_limit_bytes.f64();
     let all: Vec<(f64, f64)> = feasible.iter().chain(rejected).copied().chain(winner).collect();
     let xs: Vec<f64> = all.iter().map(|p| p.0).chain((limit > 0.0).then_some(limit)).collect();
@@ -96,10 +97,10 @@ fn axis(name: &str, values: &[f64], unit: fn(f64) -> Unit) -> Axis {
 fn alternatives(report: &Report<'_>) -> Table {
     let all = &report.plan.search.alternatives;
     let mut table = Table::new("Runners-up, simulated, best first")
-        .words("Mesh")
-        .words("Sequence-parallel")
+        .labels("Mesh")
+        .labels("Sequence-parallel")
         .numbers("Micro-batch")
-        .words("Schedule")
+        .labels("Schedule")
         .numbers("Step time")
         .numbers("Peak memory");
     for a in all.iter().take(ROWS) {
@@ -125,7 +126,8 @@ fn reasons(points: &[Candidate]) -> Table {
     }
     let mut rows: Vec<_> = by_reason.into_iter().collect();
     rows.sort_by_key(|(_, who)| std::cmp::Reverse(who.len()));
-    let mut table = Table::new("Rejected, and why").words("Reason").numbers("Candidates").words("For instance");
+    let mut table =
+        Table::new("Rejected, and why").words("Reason").numbers("Candidates").words("For instance");
     for (reason, who) in rows.iter().take(ROWS) {
         let some: Vec<_> =
             who.iter().take(EXAMPLES).map(|(m, b)| format!("{}, micro-batch {b}", degrees(m))).collect();
@@ -137,9 +139,9 @@ fn reasons(points: &[Candidate]) -> Table {
 fn points(points: &[Candidate]) -> Table {
     let priced: Vec<&Candidate> = points.iter().filter(|c| place(c).is_some()).collect();
     let mut table = Table::new("Candidates with a price, in the order of enumeration")
-        .words("Mesh")
+        .labels("Mesh")
         .numbers("Micro-batch")
-        .words("Schedule")
+        .labels("Schedule")
         .numbers("Step time, closed form")
         .numbers("Peak memory")
         .words("Rejected because");
@@ -160,5 +162,8 @@ fn capped(table: Table, all: usize, what: &str) -> Table {
     if all <= ROWS {
         return table;
     }
-    table.note(format!("The first {ROWS} of {} {what} are listed; the plan file holds the rest.", count(all as u64)))
+    table.note(format!(
+        "The first {ROWS} of {} {what} are listed; the plan file holds the rest.",
+        count(all as u64)
+    ))
 }

@@ -35,7 +35,7 @@ pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
                 @for node in 0..used_nodes { (node_svg(report, node)) }
             } @else {
                 div.times { (node_svg(report, 0)) p { "× " (used_nodes) " nodes" } }
-                @for stage in report.shown_stages() { (stage_svg(report, stage)) }
+                div.stand-ins { @for stage in report.shown_stages() { (stage_svg(report, stage)) } }
             }
         }
         @if ranks > DRAWN {
@@ -58,8 +58,7 @@ fn node_svg(report: &Report<'_>, node: u32) -> Markup {
     let device_h = HEAD + cell_rows * (CELL.1 + GAP) - GAP + PAD;
     let columns = (ACROSS / cells_across).min(devices).max(1);
     let rows = devices.div_ceil(columns);
-    let (w, h) =
-        (columns * (device_w + GAP) - GAP + 2 * PAD, HEAD + 4 + rows * (device_h + GAP) - GAP + PAD);
+    let (w, h) = (columns * (device_w + GAP) - GAP + 2 * PAD, HEAD + 4 + rows * (device_h + GAP) - GAP + PAD);
     let label = format!("node {node} of {}, with its ranks", cluster.name);
     let hidden = cluster.devices_per_node - devices;
     let first = node * cluster.devices_per_node;
@@ -102,8 +101,7 @@ fn rank_g(report: &Report<'_>, rank: u32, (x, y): (u32, u32)) -> Markup {
     let mesh = &report.plan.mesh;
     let stage = mesh.coord(rank, Axis::Pp);
     let coords = coordinates(mesh, rank);
-    let title =
-        format!("rank {rank}: stage {stage}, {} – {}", coords.join(" "), report.blocks_of(stage));
+    let title = format!("rank {rank}: stage {stage}, {} – {}", coords.join(" "), report.blocks_of(stage));
     html! {
         g class={ "rank s" (stage % COLOURS) } transform={ "translate(" (x) " " (y) ")" } {
             rect.tint width=(CELL.0) height=(CELL.1) rx="3" { title { (title) } }
@@ -148,7 +146,7 @@ fn stages(report: &Report<'_>) -> Table {
     let p = &report.plan.prediction;
     let measured = report.measured.map(|t| (t, t.peaks()));
     let mut table = Table::new("Stages")
-        .words("Stage")
+        .labels("Stage")
         .words("Blocks")
         .numbers("Ranks")
         .numbers("Peak memory, predicted")
@@ -179,7 +177,7 @@ fn stages(report: &Report<'_>) -> Table {
 
 fn levels(report: &Report<'_>) -> Table {
     let mut table = Table::new("Interconnect, innermost first")
-        .words("Level")
+        .labels("Level")
         .numbers("Joins")
         .numbers("Bandwidth each way")
         .numbers("Latency")

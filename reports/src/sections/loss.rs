@@ -75,7 +75,7 @@ fn loss_chart(report: &Report<'_>, points: &[(f64, f64)]) -> Chart {
         x: steps_axis(points),
         y: Axis { name: "loss, nats per token".into(), unit: Unit::NONE, from, to, log: false },
         band: None,
-        lines: vec![(Ink::Predicted, thin(points.iter().copied(), COLUMNS))],
+        lines: vec![(Ink::Alone, thin(points.iter().copied(), COLUMNS))],
         marks: vec![],
     }
 }

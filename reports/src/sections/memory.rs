@@ -10,14 +10,18 @@ use maud::{Markup, html};
 use meshwright_ir::program::BufferClass;
 use meshwright_ir::{Bytes, Program, Time, Trace};
 
-/// Columns that a curve is thinned to.
-const COLUMNS: usize = 240;
+/// Columns that a curve is thinned to: across the page, and in half of it.
+const COLUMNS: (usize, usize) = (240, 110);
 
 pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
     let limit = report.plan.prediction.memory_limit_bytes;
     let end = report.traces().iter().map(|(_, t)| t.step_time).max().unwrap_or_default();
-    let curves: Vec<(u32, Vec<Curve>)> =
-        report.shown_stages().into_iter().map(|s| (s, curves(report, s))).filter(|(_, c)| !c.is_empty()).collect();
+    let curves: Vec<(u32, Vec<Curve>)> = report
+        .shown_stages()
+        .into_iter()
+        .map(|s| (s, curves(report, s)))
+        .filter(|(_, c)| !c.is_empty())
+        .collect();
     let top = curves.iter().flat_map(|(_, c)| c).map(Curve::peak).max();
     if top.is_none() && report.program.is_none() {
         return None;
@@ -30,10 +34,11 @@ pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
                 @if !near { " The limit is far above and not drawn, so that the curves can be seen." }
             }
             (inks(report, near))
-            @for (stage, curves) in &curves {
+            div.charts { @for (stage, curves) in &curves { div {
                 h3 { "Stage " (stage) " " span.dim { (report.blocks_of(*stage)) } }
-                (chart(report, *stage, curves, (end, top), near.then_some(limit)).draw())
-            }
+                @let chart = chart(report, *stage, curves, (end, top), near.then_some(limit));
+                @if report.stages() > 1 { (chart.draw_half()) } @else { (chart.draw()) }
+            } } }
             @if let Some(left_out) = report.stages_left_out() { p.note { (left_out) } }
             (peaks(&curves, limit).behind("Table: peaks of these ranks"))
         }
@@ -78,15 +83,25 @@ fn curves(report: &Report<'_>, stage: u32) -> Vec<Curve> {
     report.traces().into_iter().filter_map(of).collect()
 }
 
-fn chart(report: &Report<'_>, stage: u32, curves: &[Curve], (end, top): (Time, Bytes), limit: Option<Bytes>) -> Chart {
+fn chart(
+    report: &Report<'_>,
+    stage: u32,
+    curves: &[Curve],
+    (end, top): (Time, Bytes),
+    limit: Option<Bytes>,
+) -> Chart {
     let highest = top.max(limit.unwrap_or_default());
     let (ms, gib) = (Unit::of_time(end.get() as f64), Unit::of_bytes(highest.f64()));
     let end = (end.get() as f64 / ms.size).max(f64::MIN_POSITIVE);
+    let columns = if report.stages() > 1 { COLUMNS.1 } else { COLUMNS.0 };
     let mut lines: Vec<(Ink, Vec<(f64, f64)>)> = curves
         .iter()
         .map(|c| {
             let scaled = c.points.iter().map(|(t, b)| (t.get() as f64 / ms.size, b.f64() / gib.size));
-            (if c.source == "predicted" { Ink::Predicted } else { Ink::Measured }, stairs(&thin(scaled, COLUMNS), end))
+            (
+                if c.source == "predicted" { Ink::Predicted } else { Ink::Measured },
+                stairs(&thin(scaled, columns), end),
+            )
         })
         .collect();
     if let Some(limit) = limit {
@@ -106,8 +121,8 @@ fn chart(report: &Report<'_>, stage: u32, curves: &[Curve], (end, top): (Time, B
 
 fn peaks(curves: &[(u32, Vec<Curve>)], limit: Bytes) -> Table {
     let mut table = Table::new("Highest point of each curve")
-        .words("Stage")
-        .words("Trace")
+        .labels("Stage")
+        .labels("Trace")
         .numbers("Rank")
         .numbers("Peak")
         .numbers("First reached")
@@ -131,12 +146,14 @@ fn peaks(curves: &[(u32, Vec<Curve>)], limit: Bytes) -> Table {
 
 fn classes(report: &Report<'_>, program: &Program) -> Table {
     let shown = report.shown_stages();
-    let mut table = Table::new("What the memory of a rank is for").words("Class of buffer");
+    let mut table = Table::new("What the memory of a rank is for").labels("Class of buffer");
     for s in &shown {
         table = table.numbers(format!("Stage {s}"));
     }
     let role = |s: &u32| &program.roles[*s as usize];
-    let sum = |s: &u32, class: BufferClass| role(s).buffers.iter().filter(|b| b.class == class).map(|b| b.bytes()).sum();
+    let sum = |s: &u32, class: BufferClass| {
+        role(s).buffers.iter().filter(|b| b.class == class).map(|b| b.bytes()).sum()
+    };
     let moving = [BufferClass::Activation, BufferClass::Workspace];
     for class in BufferClass::ALL.into_iter().filter(|c| !moving.contains(c)) {
         let sizes: Vec<Bytes> = shown.iter().map(|s| sum(s, class)).collect();

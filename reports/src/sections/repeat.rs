@@ -6,7 +6,8 @@ use maud::{Markup, html};
 
 pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
     let job = &report.plan.job;
-    let mut sources = Table::new("What the figures rest on").words("What").words("Name").words("Hash (FNV-1a)");
+    let mut sources =
+        Table::new("What the figures rest on").labels("What").words("Name").labels("Hash (FNV-1a)");
     sources.row(vec![cell("model"), cell(&job.model_source.name), code(&job.model_source.hash)]);
     sources.row(vec![cell("cluster"), cell(&job.cluster_source.name), code(&job.cluster_source.hash)]);
     for source in report.sources {

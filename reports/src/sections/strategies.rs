@@ -35,11 +35,11 @@ pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
 fn of_class(class: &BlockClass, choice: &ClassPlan, repeats: u32) -> Table {
     let times = if repeats > 1 { format!(" × {repeats}") } else { String::new() };
     let mut table = Table::new(format!("Block {}{times}", class.name))
-        .words("Node")
-        .words("Op")
-        .words("Strategy")
-        .words("In words")
-        .words("Output")
+        .labels("Node")
+        .labels("Op")
+        .labels("Strategy")
+        .labels("In words")
+        .labels("Output")
         .words("Forward conversions");
     if let Some(input) = &choice.input {
         table.row(vec![

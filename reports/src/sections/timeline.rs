@@ -4,15 +4,11 @@
 use crate::Report;
 use crate::format::{Unit, count, counted, position, ticks, time};
 use crate::kind::{Kind, legend};
-use crate::lane::{LEVELS, Lane, Phase, Piece, Work, lane, phases, works};
+use crate::lane::{LEVELS, Lane, Phase, Piece, Work, lanes, phases, works};
 use crate::table::{Table, cell};
 use maud::{Markup, html};
 use meshwright_ir::program::Stream;
 use meshwright_ir::{Program, Time, Trace};
-
-/// Rectangles of all exact lanes together, and columns of all long ones: what keeps a report of any size below 1 MB.
-const PIECES: u32 = 2_000;
-const COLUMNS: u32 = 16_000;
 
 /// One drawn stream.
 struct Row {
@@ -30,16 +26,19 @@ pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
     let program = report.program?;
     let full = report.traces().iter().map(|(_, t)| t.step_time).max().filter(|t| *t > Time::ZERO)?;
     let rows: Vec<Row> = report.shown_stages().into_iter().flat_map(|s| rows(report, program, s)).collect();
-    let lanes = (rows.len() as u32).max(1);
-    let (pieces, columns) = ((PIECES / lanes).clamp(24, 400), (COLUMNS / lanes).clamp(150, 800));
-    let drawn: Vec<Lane> = rows.iter().map(|r| lane(&r.works, full.get(), pieces, columns)).collect();
+    let works: Vec<&[Work]> = rows.iter().map(|r| r.works.as_slice()).collect();
+    let drawn = lanes(&works, full.get());
     let present = |k: Kind| rows.iter().any(|r| r.works.iter().any(|w| w.kind == k));
-    let aggregated = drawn.iter().filter(|l| matches!(l, Lane::Columns(..))).count();
-    let width = Time(full.get() / u64::from(columns));
+    let columns: Vec<u32> =
+        drawn.iter().filter_map(|l| if let Lane::Columns(n, _) = l { Some(*n) } else { None }).collect();
     Some(html! {
         p {
             "The first traced rank of each stage stands for its stage. "
-            @for (name, trace) in report.traces() { (capital(name)) ": " (time(trace.step_time)) ". " }
+            "The step takes "
+            @for (k, (name, trace)) in report.traces().into_iter().enumerate() {
+                @if k > 0 { " and " } (time(trace.step_time)) " " (name)
+            }
+            "."
         }
         (legend(Kind::ALL.into_iter().filter(|k| present(*k)).map(|k| (k.name(), k.name()))))
         div.timeline role="group" aria-label={ "Timeline of one step of " (report.model()) } {
@@ -50,13 +49,14 @@ pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
             (axis(full))
         }
         @if let Some(left_out) = report.stages_left_out() { p.note { (left_out) } }
-        @if aggregated > 0 {
+        @if let Some(n) = columns.first() {
             p.note {
-                (counted(aggregated as u64, "lane")) " of " (lanes) " with more than " (pieces) " pieces " @if aggregated == 1 { "is" } @else { "are" }
-                " drawn in columns of " (time(width)) ": the colour is the kind that fills most of a column, the height how much of it was busy."
+                (counted(columns.len() as u64, "lane")) " of " (rows.len()) ", the longest, "
+                @if columns.len() == 1 { "is" } @else { "are" }
+                " drawn in columns of " (time(Time(full.get() / u64::from(*n)))) ": the colour is the kind that fills most of a column, the height how much of it was busy."
             }
         }
-        p.note { "Neighbouring instructions of one kind are drawn as one where they are narrower than a pixel. F and B number the micro-batches going forward and backward." }
+        p.note { "Neighbouring instructions of one kind are drawn as one where they are narrower than a pixel, its height how much of it was busy. F and B number the micro-batches going forward and backward." }
         (table(&rows).behind("Table: streams of these ranks"))
     })
 }
@@ -73,7 +73,7 @@ fn rows(report: &Report<'_>, program: &Program, stage: u32) -> Vec<Row> {
         let row = |(k, stream): (usize, &Stream)| Row {
             stage,
             rank,
-            stream: stream.to_string(),
+            stream: stream.to_string().replace('-', "−"),
             stream_index: k,
             compute: *stream == Stream::Compute,
             source,
@@ -99,11 +99,11 @@ fn stage_lanes(report: &Report<'_>, program: &Program, rows: &[Row], lanes: &[La
         h3 { "Stage " (stage) " " span.dim { "rank " (rank_words(rows)) " · " (report.blocks_of(stage)) } }
         @for (k, (row, lane)) in rows.iter().zip(lanes).enumerate() {
             @let first = k == 0 || rows[k - 1].stream_index != row.stream_index;
-            @if row.compute { (strip(row, full)) }
-            div.lane-row {
+            @let last = k + 1 == rows.len() || rows[k + 1].stream_index != row.stream_index;
+            div.lane-row.end[last].tall[row.compute] {
                 span.stream { @if first { (row.stream) } }
                 span.source { (row.source) }
-                (lane_svg(report, program, row, lane, full))
+                div { @if row.compute { (strip(row, full)) } (lane_svg(report, program, row, lane, full)) }
             }
         }
     }
@@ -124,14 +124,11 @@ fn strip(row: &Row, full: Time) -> Markup {
     let phases: Vec<Phase> = phases(&row.works, full.get() / 50).into_iter().filter(wide).collect();
     html! {
         @if !phases.is_empty() {
-            div.lane-row.strip {
-                span {} span {}
-                svg width="100%" height="12" aria-hidden="true" {
-                    @for p in phases {
-                        @let letter = if p.kind == Kind::Forward { "F" } else { "B" };
-                        @let roomy = share(p.end - p.start) >= 7.0;
-                        text x={ (position((share(p.start) + share(p.end)) / 2.0)) "%" } y="10" class=[(!roomy).then_some("tight")] { (letter) (p.micro_batch) }
-                    }
+            svg.strip width="100%" height="13" aria-hidden="true" {
+                @for p in phases {
+                    @let letter = if p.kind == Kind::Forward { "F" } else { "B" };
+                    @let roomy = share(p.end - p.start) >= 7.0;
+                    text x={ (position((share(p.start) + share(p.end)) / 2.0)) "%" } y="10" class=[(!roomy).then_some("tight")] { (letter) (p.micro_batch) }
                 }
             }
         }
@@ -140,10 +137,16 @@ fn strip(row: &Row, full: Time) -> Markup {
 
 fn lane_svg(report: &Report<'_>, program: &Program, row: &Row, lane: &Lane, full: Time) -> Markup {
     let percent = |t: u64| 100.0 * t as f64 / full.get() as f64;
-    let label = format!("stage {}, {}, {}: {}", row.stage, row.stream, row.source, counted(row.works.len() as u64, "instruction"));
+    let label = format!(
+        "stage {}, {}, {}: {}",
+        row.stage,
+        row.stream,
+        row.source,
+        counted(row.works.len() as u64, "instruction")
+    );
     let unit = Unit::of_time(full.get() as f64);
     html! {
-        svg class={ "lane " (row.source) } width="100%" height="18" role="img" aria-label=(label) {
+        svg.lane width="100%" height=(if row.compute { 24 } else { 15 }) role="img" aria-label=(label) {
             rect.ground width={ (position(percent(row.step.get()))) "%" } height="100%" {}
             @for t in ticks(0.0, full.get() as f64 / unit.size, 6) {
                 @let x = position(percent((t * unit.size) as u64));
@@ -153,7 +156,8 @@ fn lane_svg(report: &Report<'_>, program: &Program, row: &Row, lane: &Lane, full
                 Lane::Pieces(pieces) => @for kind in Kind::ALL {
                     @if pieces.iter().any(|p| p.kind == kind) { g class=(kind.name()) {
                         @for p in pieces.iter().filter(|p| p.kind == kind) {
-                            rect x={ (position(percent(p.start))) "%" } width={ (position(percent(p.end - p.start).max(0.04))) "%" } height="100%" {
+                            @let share = 100 * p.level() / LEVELS;
+                            rect x={ (position(percent(p.start))) "%" } y=[(share < 100).then(|| format!("{}%", 100 - share))] width={ (position(percent(p.end - p.start).max(0.04))) "%" } height={ (share) "%" } {
                                 title { (piece_title(report, program, row, p)) }
                             }
                         }
@@ -210,9 +214,9 @@ fn axis(full: Time) -> Markup {
 
 fn table(rows: &[Row]) -> Table {
     let mut table = Table::new("Streams of the ranks drawn")
-        .words("Stage")
-        .words("Stream")
-        .words("Trace")
+        .labels("Stage")
+        .labels("Stream")
+        .labels("Trace")
         .numbers("Instructions")
         .numbers("Busy")
         .numbers("First start")
@@ -232,9 +236,4 @@ fn table(rows: &[Row]) -> Table {
         ]);
     }
     table
-}
-
-fn capital(word: &str) -> String {
-    let mut letters = word.chars();
-    letters.next().map(|c| c.to_uppercase().collect::<String>() + letters.as_str()).unwrap_or_default()
 }

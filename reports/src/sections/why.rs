@@ -8,7 +8,7 @@ pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
     let plan = report.plan;
     let cluster = &plan.job.cluster;
     let mut sources =
-        Table::new(format!("Sources of the numbers of {}", cluster.name)).words("Number").words("Source");
+        Table::new(format!("Sources of the numbers of {}", cluster.name)).labels("Number").words("Source");
     for (number, source) in &cluster.sources {
         sources.row(vec![cell(number), cell(source)]);
     }
@@ -29,7 +29,6 @@ pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
         @if cluster.sources.is_empty() {
             p { "The cluster names no sources for its numbers." }
         } @else {
-            h3 { "The cluster" }
             (sources)
         }
     })
