@@ -5,7 +5,7 @@ use crate::Report;
 use crate::format::{NBSP, bytes, coordinates, counted, degrees, percent, share};
 use crate::table::{Table, cell};
 use maud::{Markup, html};
-use meshwright_ir::{Axis, Bytes};
+use meshwright_ir::{Axis, Bytes, Mesh};
 
 /// Ranks drawn one by one; also the most that are drawn of one node.
 const DRAWN: u32 = 64;
@@ -13,7 +13,8 @@ const DRAWN: u32 = 64;
 const COLOURS: u32 = 8;
 /// Rank cells side by side in a node.
 const ACROSS: u32 = 4;
-const CELL: (u32, u32) = (74, 52);
+const CELL_W: u32 = 84;
+const LINE: u32 = 15;
 const GAP: u32 = 6;
 const PAD: u32 = 8;
 const HEAD: u32 = 20;
@@ -22,7 +23,7 @@ pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
     let (plan, cluster) = (report.plan, &report.plan.job.cluster);
     let ranks = plan.mesh.ranks();
     let used_nodes = ranks.div_ceil(cluster.ranks_per_device).div_ceil(cluster.devices_per_node);
-    let (nodes, unused) = (cluster.nodes(), cluster.nodes() - used_nodes);
+    let (nodes, unused) = (cluster.nodes(), cluster.nodes().saturating_sub(used_nodes));
     Some(html! {
         p {
             (counted(nodes.into(), "node")) " of " (counted(cluster.devices_per_node.into(), "device")) " (" (cluster.device.name) ", " (bytes(cluster.device.memory))
@@ -53,9 +54,9 @@ fn node_svg(report: &Report<'_>, node: u32) -> Markup {
     let per_device = cluster.ranks_per_device;
     let devices = cluster.devices_per_node.min(DRAWN.div_ceil(per_device));
     let cells_across = per_device.min(ACROSS);
-    let device_w = cells_across * (CELL.0 + GAP) - GAP + 2 * PAD;
+    let device_w = cells_across * (CELL_W + GAP) - GAP + 2 * PAD;
     let cell_rows = per_device.min(DRAWN).div_ceil(ACROSS);
-    let device_h = HEAD + cell_rows * (CELL.1 + GAP) - GAP + PAD;
+    let device_h = HEAD + cell_rows * (cell_h(&report.plan.mesh) + GAP) - GAP + PAD;
     let columns = (ACROSS / cells_across).min(devices).max(1);
     let rows = devices.div_ceil(columns);
     let (w, h) = (columns * (device_w + GAP) - GAP + 2 * PAD, HEAD + 4 + rows * (device_h + GAP) - GAP + PAD);
@@ -81,16 +82,18 @@ fn device_g(report: &Report<'_>, device: u32, (x, y): (u32, u32), (w, h): (u32, 
     let cluster = &report.plan.job.cluster;
     let per_device = cluster.ranks_per_device;
     let ranks = report.plan.mesh.ranks();
-    let own = device * per_device..((device + 1) * per_device).min(ranks).min(device * per_device + DRAWN);
+    let (from, to) = (device * per_device, ((device + 1) * per_device).min(ranks));
+    let own = from..to.min(from + DRAWN);
+    let hidden = to.saturating_sub(own.end);
     let level = cluster.levels.first().map_or("", |l| l.name.as_str());
     html! {
         g transform={ "translate(" (x) " " (y) ")" } {
             rect.device width=(w) height=(h) rx="5" { title { (cluster.device.name) " " (device) ", joined by " (level) } }
-            text.sub x=(PAD) y="14" { "device " (device) }
-            @if own.is_empty() { text.sub x=(PAD) y=(HEAD + CELL.1 / 2) { "unused" } }
+            text.sub x=(PAD) y="14" { "device " (device) @if hidden > 0 { " · " (counted(hidden.into(), "rank")) " more" } }
+            @if own.is_empty() { text.sub x=(PAD) y=(HEAD + cell_h(&report.plan.mesh) / 2) { "unused" } }
             @for (k, rank) in own.enumerate() {
                 @let (cx, cy) = (k as u32 % ACROSS, k as u32 / ACROSS);
-                (rank_g(report, rank, (PAD + cx * (CELL.0 + GAP), HEAD + cy * (CELL.1 + GAP))))
+                (rank_g(report, rank, (PAD + cx * (CELL_W + GAP), HEAD + cy * (cell_h(&report.plan.mesh) + GAP))))
             }
         }
     }
@@ -104,32 +107,32 @@ fn rank_g(report: &Report<'_>, rank: u32, (x, y): (u32, u32)) -> Markup {
     let title = format!("rank {rank}: stage {stage}, {} – {}", coords.join(" "), report.blocks_of(stage));
     html! {
         g class={ "rank s" (stage % COLOURS) } transform={ "translate(" (x) " " (y) ")" } {
-            rect.tint width=(CELL.0) height=(CELL.1) rx="3" { title { (title) } }
-            rect.edge width="4" height=(CELL.1) rx="2" {}
+            rect.tint width=(CELL_W) height=(cell_h(&report.plan.mesh)) rx="3" { title { (title) } }
+            rect.edge width="4" height=(cell_h(&report.plan.mesh)) rx="2" {}
             text.name x="10" y="15" { "rank " (rank) }
-            @for (k, line) in lines(stage, &coords, mesh.degree(Axis::Pp) > 1).iter().enumerate() {
-                text.sub x="10" y=(30 + 15 * k) { (line) }
+            @for (k, line) in lines(mesh, rank).iter().enumerate() {
+                text.sub x="10" y=(15 + LINE * (k as u32 + 1)) { (line) }
             }
         }
     }
 }
 
-/// What stands below a rank's number, two lines at most.
-fn lines(stage: u32, coords: &[String], staged: bool) -> Vec<String> {
-    let mut lines = Vec::new();
-    if staged {
-        lines.push(format!("stage {stage}"));
-    }
-    let room = 2 - lines.len();
-    let per_line = coords.len().div_ceil(room).max(1);
-    lines.extend(coords.chunks(per_line).map(|c| c.join(" ")));
-    lines
+/// What stands below a rank's number: its stage, then its other coordinates, two to a line.
+fn lines(mesh: &Mesh, rank: u32) -> Vec<String> {
+    let staged = mesh.degree(Axis::Pp) > 1;
+    let stage = staged.then(|| format!("stage {}", mesh.coord(rank, Axis::Pp)));
+    stage.into_iter().chain(coordinates(mesh, rank).chunks(2).map(|c| c.join(" "))).collect()
+}
+
+/// Height of a rank's cell.
+fn cell_h(mesh: &Mesh) -> u32 {
+    22 + LINE * lines(mesh, 0).len() as u32
 }
 
 /// One rank that stands for its stage.
 fn stage_svg(report: &Report<'_>, stage: u32) -> Markup {
     let (first, size) = report.stage_ranks(stage);
-    let (w, h) = (CELL.0 + 2 * PAD, HEAD + CELL.1 + PAD + 4);
+    let (w, h) = (CELL_W + 2 * PAD, HEAD + cell_h(&report.plan.mesh) + PAD + 4);
     html! {
         div.times {
             svg.node width=(w) height=(h) viewBox={ "0 0 " (w) " " (h) } role="img" aria-label={ "stage " (stage) ": " (report.blocks_of(stage)) } {

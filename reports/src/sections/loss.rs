@@ -59,7 +59,7 @@ fn in_words(losses: &[f64]) -> String {
 fn padded(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let low = values.clone().fold(f64::INFINITY, f64::min);
     let high = values.fold(f64::NEG_INFINITY, f64::max);
-    let pad = ((high - low) * 0.06).max(high.abs() * 1e-3).max(f64::MIN_POSITIVE);
+    let pad = ((high - low) * 0.06).max(high.abs() * 1e-3).max(1e-9);
     (low - pad, high + pad)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::fixture::{Fixture, LARGE, PIPELINE, SMALL, Spec};
 use crate::markup::{check_balanced, section};
+use meshwright_ir::{Bytes, Time, Trace};
 use meshwright_reports::{Report, html};
 use std::collections::BTreeMap;
 
@@ -103,6 +104,28 @@ fn values_that_are_no_numbers_are_said_not_drawn() {
     plan.prediction.step_time_s = f64::NAN;
     let page = html(&Report { plan: &plan, ..fixture.report() });
     assert!(page.contains("predicted unknown a step") && !page.contains("NaN"));
+}
+
+#[test]
+fn nothing_measured_and_nothing_predicted_still_draws() {
+    let fixture = Fixture::new(&PIPELINE);
+    let empty = Trace { step_time: Time::ZERO, spans: vec![], memory: vec![], ..fixture.predicted.clone() };
+    let mut plan = fixture.plan.clone();
+    plan.prediction.memory_limit_bytes = Bytes::ZERO;
+    plan.prediction.closed_form_s = 0.0;
+    plan.search.points.iter_mut().for_each(|c| c.closed_form_s = Some(0.0));
+    let page = html(&Report {
+        plan: &plan,
+        predicted: Some(&empty),
+        measured: Some(&empty),
+        losses: &[0.0, 0.0],
+        step_times_s: &[0.0, 0.0],
+        ..fixture.report()
+    });
+    check_balanced(&page).unwrap();
+    assert!(section(&page, "timeline").is_none() && !page.contains("NaN"));
+    let none = Trace { ranks: vec![], ..empty };
+    check_balanced(&html(&Report { predicted: Some(&none), measured: None, ..fixture.report() })).unwrap();
 }
 
 /// Custom properties of the stylesheet, light and dark.
