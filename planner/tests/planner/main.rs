@@ -1,0 +1,3 @@
+//! Tests of the planner through its public interface.
+
+mod solvers;
