@@ -36,11 +36,14 @@ pub fn step_elements(step: Step, from: &Layout, shape: &[u64], mesh: &Mesh) -> u
 /// A price: what a step on that many elements costs, in any unit that adds up.
 pub type Price<'a> = dyn Fn(Step, u64) -> u64 + 'a;
 
+/// Steps and their price, where there is a way.
+type Route = Option<(Vec<Step>, u64)>;
+
 /// Finds cheapest conversions on one mesh and remembers them.
 pub struct Converter<'a> {
     mesh: Mesh,
     price: &'a Price<'a>,
-    known: BTreeMap<(Layout, Layout, Vec<u64>), Option<(Vec<Step>, u64)>>,
+    known: BTreeMap<(Layout, Layout, Vec<u64>), Route>,
 }
 
 impl<'a> Converter<'a> {
@@ -51,7 +54,7 @@ impl<'a> Converter<'a> {
 
     /// The cheapest steps from one layout of a tensor to another and their price; fewest steps among equals. `None` when
     /// no sequence leads there (nothing becomes partial, and pieces must be equal).
-    pub fn path(&mut self, from: &Layout, to: &Layout, shape: &[u64]) -> Option<(Vec<Step>, u64)> {
+    pub fn path(&mut self, from: &Layout, to: &Layout, shape: &[u64]) -> Route {
         let key = (from.clone(), to.clone(), shape.to_vec());
         if let Some(known) = self.known.get(&key) {
             return known.clone();
@@ -61,7 +64,7 @@ impl<'a> Converter<'a> {
         found
     }
 
-    fn search(&self, from: &Layout, to: &Layout, shape: &[u64]) -> Option<(Vec<Step>, u64)> {
+    fn search(&self, from: &Layout, to: &Layout, shape: &[u64]) -> Route {
         let mut best: BTreeMap<Layout, (u64, u32)> = BTreeMap::from([(from.clone(), (0, 0))]);
         let mut came: BTreeMap<Layout, (Layout, Step)> = BTreeMap::new();
         let mut heap = BinaryHeap::from([Reverse((0u64, 0u32, from.clone()))]);

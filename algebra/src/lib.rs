@@ -3,6 +3,7 @@
 //! the instructions and buffers that everyone else prices, lowers and runs, so there is one accountant for all of them.
 
 pub mod collectives;
+mod conversions;
 mod convert;
 mod count;
 mod expand;
@@ -12,6 +13,7 @@ pub mod schedules;
 mod signature;
 mod strategy;
 
+pub use conversions::class_plan;
 pub use convert::{Converter, Price, apply, step_elements};
 pub use count::{Work, kernel_work, model_flops};
 pub use expand::{BlockAction, BlockCode, BlockInstruction, Home, Scope, Tensor, expand};

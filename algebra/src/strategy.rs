@@ -97,7 +97,8 @@ fn is_legal(expr: &Expr, strategy: &Strategy, mesh: &Mesh, shapes: &Shapes) -> b
     expr.indices.iter().enumerate().all(|(k, index)| {
         let axes: AxisSet = strategy.axes_on(k as u8).into_iter().collect();
         let pieces = u64::from(mesh.size(axes));
-        axes.is_empty() || (index.cuttable && (shapes.extent(index.extent) / index.grain) % pieces == 0)
+        axes.is_empty()
+            || (index.cuttable && (shapes.extent(index.extent) / index.grain).is_multiple_of(pieces))
     })
 }
 

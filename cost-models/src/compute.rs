@@ -44,7 +44,7 @@ impl CostModel {
     }
 
     /// Peak rate of dense products in `dtype` on one rank's device (a CPU: one core). A type without its own peak runs
-    /// at that of the nearest wider type, and where there is none at the slowest the device has.
+    /// at that of the nearest type at least as wide, and where there is none at the slowest the device has.
     pub fn peak(&self, dtype: DType) -> FlopRate {
         let peak = &self.cluster().device.peak;
         let wider: &[DType] = match dtype {

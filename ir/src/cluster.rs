@@ -208,6 +208,37 @@ impl Cluster {
         graph
     }
 
+    /// Orders of magnitude that are believable, so that no duration made of them overflows: rates from 1 MB/s or
+    /// MFLOP/s to 1 EB/s or ZFLOP/s, latencies up to 1000 s, memory up to 1 EiB.
+    fn check_scales(&self) -> Result<(), Invalid> {
+        let device = &self.device;
+        let mut rates: Vec<(String, f64, f64)> =
+            device.peak.iter().map(|(d, r)| (format!("device.peak.{d}"), r.get(), 1e21)).collect();
+        rates.push(("device.memory_bandwidth".into(), device.memory_bandwidth.get(), 1e18));
+        rates.extend(device.core_bandwidth.map(|b| ("device.core_bandwidth".to_string(), b.get(), 1e18)));
+        rates.extend(
+            self.levels.iter().map(|l| (format!("levels.{}.bandwidth", l.name), l.bandwidth.get(), 1e18)),
+        );
+        if let Some((field, x, top)) = rates.into_iter().find(|(_, x, top)| !(1e6..=*top).contains(x)) {
+            let fix = format!("write a rate per second from 1e6 to {top:e}");
+            return Err(Invalid::new(format!("cluster.{field}"), format!("{x:e}"), fix));
+        }
+        let mut times = vec![("device.launch".to_string(), device.launch)];
+        times.extend(self.levels.iter().map(|l| (format!("levels.{}.latency", l.name), l.latency)));
+        if let Some((field, time)) = times.into_iter().find(|(_, t)| t.get() > 1_000_000_000_000_000) {
+            let fix = "write picoseconds: at most 1e15";
+            return Err(Invalid::new(format!("cluster.{field}"), time.get().to_string(), fix));
+        }
+        if device.memory.get() > 1 << 60 {
+            return Err(Invalid::new(
+                "cluster.device.memory",
+                device.memory.to_string(),
+                "write bytes: at most 1 EiB",
+            ));
+        }
+        Ok(())
+    }
+
     /// Checks the numbers that types cannot: sizes, efficiencies, curves.
     pub fn check(&self) -> Result<(), Invalid> {
         let bad = |field: String, found: String, fix: &str| Err(Invalid::new(field, found, fix));
@@ -248,6 +279,15 @@ impl Cluster {
                 "give more memory than `reserved`",
             );
         }
+        let ranks = devices.and_then(|n| n.checked_mul(self.ranks_per_device)).filter(|n| *n <= 1 << 24);
+        if ranks.is_none() {
+            return bad(
+                "cluster.ranks_per_device".into(),
+                self.ranks_per_device.to_string(),
+                "lower it: at most 16,777,216 ranks in all",
+            );
+        }
+        self.check_scales()?;
         for level in &self.levels {
             if !(level.efficiency > 0.0 && level.efficiency <= 1.0) {
                 return bad(
@@ -261,12 +301,12 @@ impl Cluster {
             let field = format!("cluster.device.curves.{:?}", curve.class).to_lowercase();
             let rising = curve.points.windows(2).all(|w| w[0].0 < w[1].0);
             let sound =
-                curve.points.iter().all(|(x, y)| x.is_finite() && *x > 0.0 && y.is_finite() && *y > 0.0);
+                curve.points.iter().all(|(x, y)| x.is_finite() && *x > 0.0 && (1e-9..=1e3).contains(y));
             if curve.points.is_empty() || !rising || !sound {
                 return bad(
                     field,
-                    "points that do not rise, or are not above 0".into(),
-                    "list (x, efficiency) in rising x, both above 0",
+                    "points that do not rise, or out of range".into(),
+                    "list (x, efficiency) in rising x above 0, efficiencies from 1e-9 to 1000",
                 );
             }
         }
@@ -274,7 +314,7 @@ impl Cluster {
             if x.is_some_and(|x| !x.is_finite() || x < 0.0) {
                 return bad(
                     format!("cluster.device.{field}"),
-                    format!("{x:?}"),
+                    x.unwrap_or_default().to_string(),
                     "write a finite number, 0 or more",
                 );
             }

@@ -2,9 +2,16 @@
 //! order with one output each; the block's input and its last node's output are `[batch, sequence, width]` tensors that
 //! join it to its neighbours. The first block reads tokens, the last ends in the loss.
 
-use crate::{Init, Invalid, Op, ParamSpec};
+use crate::{IdSource, Init, Invalid, Op, ParamSpec};
 use petgraph::graph::{DiGraph, NodeIndex};
 use serde::{Deserialize, Serialize};
+
+/// Largest dim or width that is believed; products of two of them are formed in 128 bits.
+const LARGEST_DIM: u64 = 1 << 32;
+/// Most blocks in a chain that are believed.
+const MOST_BLOCKS: u64 = 200_000;
+/// Most parameters that are believed: a quadrillion, a thousand times the largest model published.
+const MOST_PARAMS: u64 = 1_000_000_000_000_000;
 
 /// A tensor inside a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -186,7 +193,101 @@ impl Model {
         Some((class as u32, node as u32))
     }
 
-    /// Checks the chain: topological order, arities and widths, one loss at the end, ties that exist and fit.
+    /// Sizes that are believable, so that no count made of them overflows: dims and widths up to [`LARGEST_DIM`], at
+    /// most [`MOST_BLOCKS`] blocks, at most [`MOST_PARAMS`] parameters.
+    fn check_sizes(&self) -> Result<(), Invalid> {
+        for class in &self.classes {
+            for node in &class.nodes {
+                let field = || format!("model.{}.{}", class.name, node.name);
+                for (key, n) in node.op.dims() {
+                    if !(1..=LARGEST_DIM).contains(&n) {
+                        let fix = "write a whole number from 1 to 4,294,967,296";
+                        return Err(Invalid::new(format!("{}.{key}", field()), n.to_string(), fix));
+                    }
+                }
+                if let Some((key, x)) =
+                    node.op.reals().into_iter().find(|(_, x)| !(x.is_finite() && *x > 0.0))
+                {
+                    let fix = "write a finite number above 0";
+                    return Err(Invalid::new(format!("{}.{key}", field()), x.to_string(), fix));
+                }
+            }
+        }
+        let blocks: u64 = self.runs.iter().map(|r| u64::from(r.repeat)).sum();
+        if blocks > MOST_BLOCKS {
+            return Err(Invalid::new(
+                "model.runs",
+                format!("{blocks} blocks"),
+                "repeat fewer blocks: at most 200,000",
+            ));
+        }
+        // Each dim is at most 2^32, so one parameter fits 65 bits and their sum over all blocks fits u128.
+        let class_params = |c: &BlockClass| -> u128 {
+            let elements = |p: &ParamSpec| p.shape.iter().map(|d| u128::from(*d)).product::<u128>();
+            let own =
+                |n: &Node| n.params().iter().skip(usize::from(n.tied.is_some())).map(elements).sum::<u128>();
+            c.nodes.iter().map(own).sum()
+        };
+        let params: u128 = self
+            .runs
+            .iter()
+            .map(|r| u128::from(r.repeat) * class_params(&self.classes[r.class as usize]))
+            .sum();
+        if params > u128::from(MOST_PARAMS) {
+            return Err(Invalid::new(
+                "model",
+                format!("{params} parameters"),
+                "lower a width or the number of layers: at most 1,000,000,000,000,000 parameters",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether an op agrees with itself and the model: `(does it, what was found, what to do)`.
+    fn fits(&self, op: &Op) -> (bool, String, &'static str) {
+        match op {
+            Op::Embedding { rows, index: IdSource::Tokens, .. } => (
+                *rows >= self.vocab,
+                format!("{rows} rows"),
+                "give the table a row for each of `vocab` tokens",
+            ),
+            Op::Embedding { rows, index: IdSource::Positions, .. } => (
+                self.max_sequence.is_some_and(|n| n <= *rows),
+                format!("{rows} rows"),
+                "give the model a `max_sequence` of at most that",
+            ),
+            Op::Linear { input, output, input_grain, output_grain } => (
+                input % input_grain == 0 && output % output_grain == 0,
+                format!("grains {input_grain} and {output_grain} of {input} and {output} features"),
+                "write grains that divide the features",
+            ),
+            Op::Bias { width, grain } => (
+                width % grain == 0,
+                format!("grain {grain} of {width}"),
+                "write a grain that divides the width",
+            ),
+            Op::Rope { head_dim, .. } => (
+                head_dim % 2 == 0,
+                format!("{head_dim} features per head"),
+                "make them even: rotary positions turn features in pairs",
+            ),
+            Op::Attention { heads, kv_heads, .. } => (
+                heads % kv_heads == 0,
+                format!("{heads} heads over {kv_heads} key heads"),
+                "make the heads a multiple of the key heads",
+            ),
+            Op::CrossEntropy { vocab } => (
+                *vocab >= self.vocab,
+                format!("{vocab} logits"),
+                "give the loss a logit for each of `vocab` tokens",
+            ),
+            Op::Norm { .. } | Op::Activation { .. } | Op::Gate { .. } | Op::Add { .. } => {
+                (true, String::new(), "")
+            }
+        }
+    }
+
+    /// Checks sizes, then the chain: topological order, arities and widths, one loss at the end, ties that exist and fit.
     pub fn check(&self) -> Result<(), Invalid> {
         let bad = |field: String, found: String, fix: &str| Err(Invalid::new(field, found, fix));
         if self.runs.iter().any(|r| r.class as usize >= self.classes.len() || r.repeat == 0)
@@ -198,9 +299,14 @@ impl Model {
                 "name existing classes, each at least once",
             );
         }
+        self.check_sizes()?;
         for class in &self.classes {
             for (k, node) in class.nodes.iter().enumerate() {
                 let field = format!("model.{}.{}", class.name, node.name);
+                let (fits, found, fix) = self.fits(&node.op);
+                if !fits {
+                    return bad(field, found, fix);
+                }
                 if node.inputs.len() != node.op.arity() {
                     return bad(
                         field,
@@ -227,15 +333,6 @@ impl Model {
                             &format!("it must be {} wide", node.op.input_width(operand)),
                         );
                     }
-                }
-                if let Op::Attention { heads, kv_heads, .. } = node.op
-                    && (kv_heads == 0 || heads % kv_heads != 0)
-                {
-                    return bad(
-                        field,
-                        format!("{heads} heads over {kv_heads} key heads"),
-                        "make the heads a multiple of the key heads",
-                    );
                 }
                 if let Some(tie) = &node.tied {
                     let owner =

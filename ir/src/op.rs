@@ -250,6 +250,60 @@ impl Op {
         }
     }
 
+    /// Sizes by the name of their field, those of whole heads included: what must be at least 1 and not absurd.
+    pub(crate) fn dims(&self) -> Vec<(&'static str, u64)> {
+        match self {
+            Op::Embedding { rows, width, .. } => vec![("rows", *rows), ("width", *width)],
+            Op::Linear { input, output, input_grain, output_grain } => vec![
+                ("input", *input),
+                ("output", *output),
+                ("input_grain", *input_grain),
+                ("output_grain", *output_grain),
+            ],
+            Op::Bias { width, grain } => vec![("width", *width), ("grain", *grain)],
+            Op::Norm { width, groups, .. } => {
+                vec![
+                    ("width", *width),
+                    ("groups", *groups),
+                    ("width x groups", width.saturating_mul(*groups)),
+                ]
+            }
+            Op::Rope { heads, head_dim, .. } => vec![
+                ("heads", *heads),
+                ("head_dim", *head_dim),
+                ("heads x head_dim", heads.saturating_mul(*head_dim)),
+            ],
+            Op::Attention { heads, kv_heads, head_dim, window, .. } => vec![
+                ("heads", *heads),
+                ("kv_heads", *kv_heads),
+                ("head_dim", *head_dim),
+                ("window", window.unwrap_or(1)),
+                ("heads x head_dim", heads.saturating_mul(*head_dim)),
+                ("kv_heads x head_dim", kv_heads.saturating_mul(*head_dim)),
+            ],
+            Op::Activation { width, .. } | Op::Gate { width, .. } | Op::Add { width } => {
+                vec![("width", *width)]
+            }
+            Op::CrossEntropy { vocab } => vec![("vocab", *vocab)],
+        }
+    }
+
+    /// Real numbers by the name of their field: all must be finite and above 0.
+    pub(crate) fn reals(&self) -> Option<(&'static str, f64)> {
+        match self {
+            Op::Norm { eps, .. } => Some(("eps", eps.0)),
+            Op::Rope { theta, .. } => Some(("theta", theta.0)),
+            Op::Embedding { .. }
+            | Op::Linear { .. }
+            | Op::Bias { .. }
+            | Op::Attention { .. }
+            | Op::Activation { .. }
+            | Op::Gate { .. }
+            | Op::Add { .. }
+            | Op::CrossEntropy { .. } => None,
+        }
+    }
+
     /// Parameters the op owns.
     pub fn params(&self) -> Vec<ParamSpec> {
         let normal = Init::Normal { std: WEIGHT_STD };

@@ -1,0 +1,292 @@
+//! From a kernel of the program to a kernel of this crate: local sizes from its extents, this rank's offsets from the axes
+//! that cut it, operands in the order of the algebra's signatures.
+
+use super::arena::{ids, ids_mut};
+use crate::backend::StepSettings;
+use crate::kernels::{
+    activation, attention, bias, cross_entropy, elementwise, embedding, linear, norm, optimizer, rearrange,
+    rope,
+};
+use meshwright_ir::program::{Kernel, OpKernel, Pass};
+use meshwright_ir::{ActivationKind, AxisSet, IdSource, Mesh, NormKind, Op, Optimizer};
+use std::num::NonZeroUsize;
+
+/// What a kernel may look at beside its operands.
+pub(super) struct Site<'a, 'd> {
+    pub(super) mesh: &'a Mesh,
+    pub(super) rank: u32,
+    pub(super) micro_batch: u64,
+    pub(super) tokens: u64,
+    pub(super) settings: &'a StepSettings<'d>,
+}
+
+impl Site<'_, '_> {
+    /// Which piece this rank holds of something cut by `axes`.
+    fn piece(&self, axes: AxisSet) -> u64 {
+        u64::from(self.mesh.index_in(self.rank, axes))
+    }
+}
+
+/// Runs a kernel. `scratch` is the thread's own and grows as needed.
+pub(super) fn run(
+    kernel: &Kernel,
+    site: &Site<'_, '_>,
+    reads: &[&[f32]],
+    writes: &mut [&mut [f32]],
+    scratch: &mut Vec<f32>,
+) {
+    match kernel {
+        Kernel::Op(k) => run_op(k, site, reads, writes, scratch),
+        Kernel::Add { .. } => elementwise::add(reads[0], reads[1], writes[0]),
+        Kernel::Slice { axes, outer, whole, inner, .. } => {
+            let pieces = site.mesh.size(*axes) as usize;
+            let block = *whole as usize / pieces * *inner as usize;
+            rearrange::slice_dim(
+                pieces,
+                *outer as usize,
+                block,
+                site.piece(*axes) as usize,
+                reads[0],
+                writes[0],
+            );
+        }
+        Kernel::Pack { outer, parts, inner, .. } => {
+            rearrange::pack(*parts as usize, *outer as usize, *inner as usize, reads[0], writes[0])
+        }
+        Kernel::Unpack { outer, parts, inner, .. } => {
+            rearrange::unpack(*parts as usize, *outer as usize, *inner as usize, reads[0], writes[0])
+        }
+        Kernel::Load { what, batch, sequence, batch_axes, sequence_axes } => {
+            let micro_batch = batch * u64::from(site.mesh.size(*batch_axes));
+            let first = site.micro_batch * micro_batch + site.piece(*batch_axes) * batch;
+            let token = site.piece(*sequence_axes) * sequence;
+            for (k, row) in ids_mut(writes[0]).chunks_exact_mut(*sequence as usize).enumerate() {
+                (site.settings.samples)(*what, site.settings.step, first + k as u64, token, row);
+            }
+        }
+        Kernel::SumSquares { replicas, accumulate, .. } => {
+            // An accumulating sum also reads the scalar it writes; that operand stands last.
+            let addends = &reads[..reads.len() - usize::from(*accumulate)];
+            let sum: f64 = addends.iter().map(|x| optimizer::sum_squares(x)).sum();
+            let before = if *accumulate { f64::from(writes[0][0]) } else { 0.0 };
+            writes[0][0] = (before + sum / *replicas as f64) as f32;
+        }
+        Kernel::Update { optimizer: rule, decays, .. } => {
+            let s = site.settings;
+            let factor = if s.clip > 0.0 {
+                optimizer::clip_factor(f64::from(reads[1][0]).sqrt(), s.clip)
+            } else {
+                1.0
+            };
+            match (rule, writes) {
+                (Optimizer::Adamw, [weight, m, v]) => {
+                    // Betas and epsilon as Megatron-LM's GPT recipes set them (0.9, 0.95, 1e-8).
+                    let decay = if *decays { s.weight_decay as f32 } else { 0.0 };
+                    let constants = optimizer::AdamW {
+                        rate: s.rate as f32,
+                        beta1: 0.9,
+                        beta2: 0.95,
+                        epsilon: 1e-8,
+                        decay,
+                    };
+                    optimizer::adamw(&constants, s.step + 1, factor, weight, reads[0], m, v);
+                }
+                (Optimizer::Sgd, [weight]) => optimizer::sgd(s.rate as f32, factor, weight, reads[0]),
+                _ => panic!("an update with {rule} has other state than its rule keeps"),
+            }
+        }
+    }
+}
+
+fn run_op(
+    k: &OpKernel,
+    site: &Site<'_, '_>,
+    reads: &[&[f32]],
+    writes: &mut [&mut [f32]],
+    scratch: &mut Vec<f32>,
+) {
+    let x = |i: usize| k.extents[i] as usize;
+    let (batch, sequence) = (x(0), x(1));
+    let rows = batch * sequence;
+    let first = !k.accumulate;
+    // The first position and the first feature of this rank's piece.
+    let position = (site.piece(k.axes[1]) * k.extents[1]) as usize;
+    match (&k.op, k.pass) {
+        (Op::Linear { .. }, pass) => {
+            let l = linear::Linear { rows, inputs: x(2), outputs: x(3) };
+            match pass {
+                Pass::Forward => linear::forward(&l, reads[0], reads[1], writes[0]),
+                Pass::BackwardInput => linear::backward_input(&l, reads[0], reads[1], writes[0]),
+                _ => linear::backward_weight(&l, reads[0], reads[1], writes[0], first),
+            }
+        }
+        (Op::Bias { .. }, Pass::Forward) => bias::forward(reads[0], reads[1], writes[0]),
+        (Op::Bias { .. }, _) => bias::backward_weight(reads[0], writes[0], first),
+        (Op::Norm { kind, width, eps, .. }, pass) => {
+            let kind = match kind {
+                NormKind::Layer => norm::Kind::Layer,
+                NormKind::Rms => norm::Kind::Rms,
+            };
+            let n = norm::Norm { kind, width: *width as usize, epsilon: eps.0 as f32 };
+            match pass {
+                Pass::Forward => norm::forward(&n, reads[0], reads[1], reads.get(2).copied(), writes[0]),
+                Pass::BackwardInput => norm::backward_input(&n, reads[0], reads[1], reads[2], writes[0]),
+                _ => {
+                    let (gamma, beta) = writes.split_first_mut().expect("a norm has a gamma");
+                    norm::backward_weight(
+                        &n,
+                        reads[0],
+                        reads[1],
+                        gamma,
+                        beta.first_mut().map(|b| &mut **b),
+                        first,
+                    );
+                }
+            }
+        }
+        (Op::Rope { head_dim, theta, .. }, pass) => {
+            let heads = x(2) / *head_dim as usize;
+            let r = rope::Rope {
+                sequence,
+                heads,
+                head_dim: *head_dim as usize,
+                theta: theta.0,
+                first_position: position,
+            };
+            match pass {
+                Pass::Forward => rope::forward(&r, reads[0], writes[0]),
+                _ => rope::backward(&r, reads[0], writes[0]),
+            }
+        }
+        (Op::Attention { heads, kv_heads, head_dim, causal, window }, pass) => {
+            let a = attention::Attention {
+                batch,
+                queries: sequence,
+                keys: sequence,
+                first_query: 0,
+                heads: x(2) * (heads / kv_heads) as usize,
+                kv_heads: x(2),
+                head_dim: *head_dim as usize,
+                scale: 1.0 / (*head_dim as f32).sqrt(),
+                mask: if *causal { attention::Mask::Causal } else { attention::Mask::Full },
+                window: window.and_then(|w| NonZeroUsize::new(w as usize)),
+            };
+            let needed = attention::workspace(&a);
+            if scratch.len() < needed {
+                scratch.resize(needed, 0.0);
+            }
+            match (pass, writes) {
+                (Pass::Forward, [y, lse]) => {
+                    attention::forward(&a, reads[0], reads[1], reads[2], y, lse, scratch)
+                }
+                (_, [dq, dk, dv]) => {
+                    let [dy, q, k, v, y, lse] = [0, 1, 2, 3, 4, 5].map(|i| reads[i]);
+                    attention::backward(&a, dy, q, k, v, y, lse, dq, dk, dv, scratch);
+                }
+                _ => panic!("attention with other outputs than its signature has"),
+            }
+        }
+        (Op::Activation { kind, .. }, Pass::Forward) => {
+            activation::forward(activation_of(*kind), reads[0], writes[0])
+        }
+        (Op::Activation { kind, .. }, _) => {
+            activation::backward(activation_of(*kind), reads[0], reads[1], writes[0])
+        }
+        (Op::Gate { kind, .. }, Pass::Forward) => {
+            activation::gate::forward(activation_of(*kind), reads[0], reads[1], writes[0])
+        }
+        (Op::Gate { kind, .. }, _) => match writes {
+            [dg, du] => {
+                activation::gate::backward(activation_of(*kind), reads[0], reads[1], reads[2], dg, du)
+            }
+            _ => panic!("a gate with other gradients than its signature has"),
+        },
+        (Op::Add { .. }, _) => elementwise::add(reads[0], reads[1], writes[0]),
+        (Op::Embedding { index: IdSource::Tokens, .. }, pass) => {
+            let shard =
+                embedding::Shard { offset: (site.piece(k.axes[2]) * k.extents[2]) as usize, width: x(3) };
+            match pass {
+                Pass::Forward => embedding::forward(&shard, reads[0], ids(reads[1]), writes[0]),
+                _ => embedding::backward(&shard, reads[0], ids(reads[1]), writes[0], first),
+            }
+        }
+        (Op::Embedding { index: IdSource::Positions, .. }, pass) => {
+            let rows_before = (site.piece(k.axes[2]) * k.extents[2]) as usize;
+            positions(sequence, position, rows_before, x(2), x(3), pass, first, reads[0], writes[0]);
+        }
+        (Op::CrossEntropy { .. }, pass) => {
+            let shard =
+                cross_entropy::Shard { offset: (site.piece(k.axes[2]) * k.extents[2]) as usize, width: x(2) };
+            match pass {
+                Pass::Max => cross_entropy::row_maxima(&shard, reads[0], writes[0]),
+                Pass::Sum => {
+                    let (total, target) = writes[0].split_at_mut(rows);
+                    cross_entropy::row_sums(&shard, reads[0], ids(reads[1]), reads[2], total, target);
+                }
+                Pass::Forward => {
+                    let (total, target) = reads[1].split_at(rows);
+                    scratch.resize(scratch.len().max(rows), 0.0);
+                    let sum = cross_entropy::losses(reads[0], total, target, &mut scratch[..rows]) as f32;
+                    writes[0][0] = if first { sum } else { writes[0][0] + sum };
+                }
+                Pass::BackwardInput | Pass::BackwardWeight => {
+                    let scale = 1.0 / site.tokens as f32;
+                    cross_entropy::backward(
+                        &shard,
+                        reads[0],
+                        ids(reads[1]),
+                        reads[2],
+                        &reads[3][..rows],
+                        scale,
+                        writes[0],
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Learned positions when the table's rows may be cut as well: rows that lie elsewhere give zeros and take no gradient.
+#[allow(clippy::too_many_arguments)]
+fn positions(
+    sequence: usize,
+    position: usize,
+    rows_before: usize,
+    rows: usize,
+    width: usize,
+    pass: Pass,
+    first: bool,
+    from: &[f32],
+    into: &mut [f32],
+) {
+    let row = |s: usize| (position + s).checked_sub(rows_before).filter(|r| *r < rows);
+    match pass {
+        Pass::Forward => {
+            for (s, y) in into.chunks_exact_mut(width).enumerate() {
+                match row(s % sequence) {
+                    Some(r) => y.copy_from_slice(&from[r * width..(r + 1) * width]),
+                    None => y.fill(0.0),
+                }
+            }
+        }
+        _ => {
+            if first {
+                into.fill(0.0);
+            }
+            for (s, dy) in from.chunks_exact(width).enumerate() {
+                if let Some(r) = row(s % sequence) {
+                    elementwise::accumulate(dy, &mut into[r * width..(r + 1) * width]);
+                }
+            }
+        }
+    }
+}
+
+fn activation_of(kind: ActivationKind) -> activation::Activation {
+    match kind {
+        ActivationKind::Gelu => activation::Activation::GeluExact,
+        ActivationKind::GeluTanh => activation::Activation::Gelu,
+        ActivationKind::Silu => activation::Activation::Silu,
+        ActivationKind::Relu => activation::Activation::Relu,
+    }
+}

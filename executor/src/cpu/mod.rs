@@ -1,0 +1,85 @@
+//! The CPU backend: one thread per rank and stream walks its instructions in order; an instruction waits, parked, until
+//! those it names in `after` are complete. Kernels run on the thread that walks the compute stream, collectives on the
+//! thread of theirs, so communication overlaps compute as far as cores allow. fp32 only.
+
+mod arena;
+mod dispatch;
+mod walk;
+
+use crate::backend::{Backend, Measured, Rank, RunError, StepSettings, Wires};
+use arena::Arena;
+use meshwright_ir::program::{Checked, Kernel};
+use meshwright_ir::{Bytes, DType};
+use walk::Live;
+
+/// The host's processor cores.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cpu;
+
+impl Backend for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn check(&self, program: &Checked) -> Result<(), RunError> {
+        let fp32 = |dtype: DType| matches!(dtype, DType::F32 | DType::I32);
+        let refuse =
+            |what: String, fix: &str| Err(RunError::Unsupported { backend: "cpu", what, fix: fix.into() });
+        for role in &program.roles {
+            if let Some(b) = role.buffers.iter().find(|b| !fp32(b.dtype) || b.offset.0 % 4 != 0) {
+                let what = format!("buffer {} in {}", program.names[b.name as usize], b.dtype);
+                return refuse(what, "plan with training.precision = \"fp32\"");
+            }
+            if role.arena > Bytes::gib(64) {
+                return refuse(
+                    format!("an arena of {} a rank", role.arena),
+                    "plan a smaller model or fewer sequences",
+                );
+            }
+        }
+        for kernel in &program.kernels {
+            if let Kernel::Op(k) = kernel
+                && let meshwright_ir::Op::Rope { head_dim, .. } = k.op
+                && head_dim % 2 != 0
+            {
+                return refuse(
+                    format!("rotary embedding of odd head size {head_dim}"),
+                    "use an even head size",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn open<'p>(
+        &'p self,
+        program: &'p Checked,
+        rank: u32,
+        wires: Wires,
+    ) -> Result<Box<dyn Rank + 'p>, RunError> {
+        let code = program.code_of(rank);
+        Ok(Box::new(CpuRank { program, rank, wires, arena: Arena::new(code.arena), live: Live::new(code) }))
+    }
+}
+
+struct CpuRank<'p> {
+    program: &'p Checked,
+    rank: u32,
+    wires: Wires,
+    arena: Arena,
+    live: Live,
+}
+
+impl Rank for CpuRank<'_> {
+    fn write(&mut self, buffer: u32, values: &[f32]) {
+        self.arena
+            .exclusive(&self.program.code_of(self.rank).buffers[buffer as usize])
+            .copy_from_slice(values);
+    }
+    fn read(&self, buffer: u32) -> Vec<f32> {
+        self.arena.copy_of(&self.program.code_of(self.rank).buffers[buffer as usize])
+    }
+    fn step(&mut self, settings: &StepSettings<'_>) -> Result<Measured, RunError> {
+        walk::step(self.program, self.rank, &self.wires, &self.arena, &mut self.live, settings)
+    }
+}

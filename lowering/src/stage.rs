@@ -1,0 +1,518 @@
+//! One stage's code. Tasks and messages are listed in order; a block pass becomes one instruction per step of its
+//! expansion; the backward of the last micro-batch is followed, block by block, by the synchronisation of its gradients,
+//! so that it overlaps the rest; then tied copies are summed, the global norm is formed, and every parameter is updated.
+
+use crate::Context;
+use crate::hazards::Hazards;
+use crate::messages::{Item, Message, Parcel};
+use crate::tables::Tables;
+use meshwright_algebra::schedules::Task;
+use meshwright_algebra::{BlockAction, BlockCode, BlockInstruction, Home, StageMemory, accumulates};
+use meshwright_ir::program::{
+    Action, Buffer, BufferClass, Code, CodeBuilder, Collective, CollectiveKind, Exchange, Kernel, Parameter,
+    Stream,
+};
+use meshwright_ir::{Algorithm, Axis, AxisSet, Bytes, DType};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) fn lower_stage(context: &Context<'_>, stage: usize, items: &[Item], tables: &mut Tables) -> Code {
+    let mut writer = Writer::new(context, stage, tables);
+    let last_backward = items.iter().rev().find_map(|i| match i {
+        Item::Task(Task::B(k)) => Some(*k),
+        _ => None,
+    });
+    for item in items {
+        match item {
+            Item::Message(message) => writer.message(message),
+            Item::Task(Task::F(k)) => writer.forward(*k),
+            Item::Task(Task::B(k)) => writer.backward(*k, Some(*k) == last_backward),
+        }
+    }
+    writer.tied_copies();
+    writer.norm();
+    writer.updates();
+    writer.builder.code.arena = writer.memory.peak;
+    writer.builder.code
+}
+
+struct Writer<'a, 'p> {
+    context: &'a Context<'p>,
+    tables: &'a mut Tables,
+    stage: usize,
+    memory: StageMemory,
+    classes: Vec<u32>,
+    builder: CodeBuilder,
+    hazards: Hazards,
+    /// Buffers of kept tensors of each micro-batch in flight: by micro-batch, then block, then tensor.
+    kept: BTreeMap<u32, Vec<BTreeMap<u32, u32>>>,
+    /// Buffers at the stage's boundary and between blocks, by parcel or handover, of the pass under way.
+    parcels: BTreeMap<Parcel, u32>,
+    /// Buffers of each block's parameters: weight and gradient.
+    params: Vec<Vec<(u32, u32)>>,
+    written: BTreeSet<u32>,
+    loss: Option<u32>,
+    norm: u32,
+}
+
+impl<'a, 'p> Writer<'a, 'p> {
+    fn new(context: &'a Context<'p>, stage: usize, tables: &'a mut Tables) -> Self {
+        let memory = context.memory(stage);
+        let classes = context.classes(stage).to_vec();
+        let streams = tables.streams.len();
+        let mut w = Self {
+            context,
+            tables,
+            stage,
+            memory,
+            classes,
+            builder: CodeBuilder::default(),
+            hazards: Hazards::new(streams),
+            kept: BTreeMap::new(),
+            parcels: BTreeMap::new(),
+            params: vec![],
+            written: BTreeSet::new(),
+            loss: None,
+            norm: 0,
+        };
+        w.parameters();
+        let [loss, norm] = w.memory.scalars;
+        if w.classes.iter().any(|c| context.model.classes[*c as usize].ends_in_loss()) {
+            let b = w.buffer("loss", DType::F32, 1, loss, BufferClass::Scalar);
+            w.loss = Some(b);
+            w.builder.code.loss = w.loss;
+        }
+        w.norm = w.buffer("gradient-norm", DType::F32, 1, norm, BufferClass::Scalar);
+        w.builder.code.norm = Some(w.norm);
+        w
+    }
+
+    fn code_of(&self, block: usize) -> &'a BlockCode {
+        &self.context.codes[self.classes[block] as usize]
+    }
+
+    fn global_block(&self, block: usize) -> u16 {
+        (self.context.plan.stages[self.stage].first as usize + block) as u16
+    }
+
+    fn buffer(&mut self, name: &str, dtype: DType, elements: u64, offset: Bytes, class: BufferClass) -> u32 {
+        let name = self.tables.names.of(name.to_string());
+        self.builder.buffer(Buffer { name, dtype, elements, offset, class })
+    }
+
+    fn parameters(&mut self) {
+        let compute = self.context.plan.job.training.precision.compute();
+        let optimizer = self.context.plan.job.training.optimizer;
+        for block in 0..self.classes.len() {
+            let block_name = self.context.model.block_name(u32::from(self.global_block(block)));
+            let mut buffers = Vec::new();
+            for (p, scope) in self.code_of(block).params.iter().enumerate() {
+                let place = self.memory.blocks[block].params[p].clone();
+                if let Some((ob, op)) = place.shared {
+                    let owner: (u32, u32) = self.params[ob as usize][op as usize];
+                    buffers.push(owner);
+                    continue;
+                }
+                let name = match &scope.tied {
+                    // A copy on another stage is the owner's parameter under the owner's name.
+                    Some(tie) => format!("{}.{}", tie.class, self.context.owner_param(tie)),
+                    None => format!("{block_name}.{}", scope.name),
+                };
+                let weight = self.buffer(&name, compute, scope.elements, place.weight, BufferClass::Weight);
+                let master = place.master.map(|at| {
+                    self.buffer(
+                        &format!("{name}.master"),
+                        DType::F32,
+                        scope.elements,
+                        at,
+                        BufferClass::Master,
+                    )
+                });
+                let moments = (0..optimizer.states() as usize)
+                    .map(|k| {
+                        self.buffer(
+                            &format!("{name}.moment{k}"),
+                            DType::F32,
+                            scope.elements,
+                            place.moments[k],
+                            BufferClass::Optimizer,
+                        )
+                    })
+                    .collect();
+                let gradient = self.buffer(
+                    &format!("{name}.gradient"),
+                    DType::F32,
+                    scope.elements,
+                    place.gradient,
+                    BufferClass::Gradient,
+                );
+                buffers.push((weight, gradient));
+                let (shape, layout, init, decays) =
+                    (scope.shape.clone(), scope.layout.clone(), scope.init, scope.decays);
+                self.builder.code.parameters.push(Parameter {
+                    name,
+                    shape,
+                    layout,
+                    init,
+                    decays,
+                    weight,
+                    master,
+                    gradient,
+                    moments,
+                });
+            }
+            self.params.push(buffers);
+        }
+    }
+
+    fn push(
+        &mut self,
+        action: Action,
+        stream: u8,
+        micro_batch: u32,
+        block: u16,
+        reads: &[u32],
+        writes: &[u32],
+    ) {
+        let after = self.hazards.next(&self.builder.code, stream, reads, writes);
+        self.builder.push(action, stream, micro_batch as u16, block, reads, writes, &after);
+    }
+
+    fn kernel(&mut self, kernel: Kernel, micro_batch: u32, block: u16, reads: &[u32], writes: &[u32]) {
+        let k = self.tables.kernels.of(kernel);
+        let stream = self.tables.stream(Stream::Compute);
+        self.push(Action::Compute(k), stream, micro_batch, block, reads, writes);
+    }
+
+    fn collective(&mut self, c: Collective, micro_batch: u32, block: u16, reads: &[u32], writes: &[u32]) {
+        let stream = self.tables.stream(Stream::Collective(c.axes));
+        let c = self.tables.collectives.of(c);
+        self.push(Action::Collective(c), stream, micro_batch, block, reads, writes);
+    }
+
+    fn algorithm(&self, axes: AxisSet) -> Algorithm {
+        let chosen = |a: Axis| self.context.plan.algorithms.get(&a).copied();
+        axes.iter().find_map(chosen).unwrap_or(Algorithm::Ring)
+    }
+
+    /// The buffer of a parcel at this stage's boundary; made when it is first named.
+    fn parcel(&mut self, parcel: Parcel, outgoing: bool) -> u32 {
+        if let Some(b) = self.parcels.get(&parcel) {
+            return *b;
+        }
+        let slots = self.memory.boundary[0].len().max(self.memory.boundary[2].len()) as u32;
+        let (offset, name, class) = match (parcel, outgoing) {
+            (Parcel::Activation(k), true) => {
+                (self.memory.boundary[0][(k % slots) as usize], "send.activation", BufferClass::Workspace)
+            }
+            (Parcel::Activation(k), false) => {
+                let frame = self.memory.frames[(u64::from(k) % self.memory.frames.len() as u64) as usize];
+                (frame + self.memory.blocks[0].input, "receive.activation", BufferClass::Activation)
+            }
+            (Parcel::Gradient(k), true) => {
+                (self.memory.boundary[2][(k % slots) as usize], "send.gradient", BufferClass::Workspace)
+            }
+            (Parcel::Gradient(k), false) => {
+                (self.memory.boundary[1][(k % slots) as usize], "receive.gradient", BufferClass::Workspace)
+            }
+        };
+        let dtype = self.context.plan.job.training.precision.compute();
+        let b = self.buffer(name, dtype, self.context.boundary_elements, offset, class);
+        self.parcels.insert(parcel, b);
+        b
+    }
+
+    fn message(&mut self, message: &Message) {
+        let (send, receive) =
+            (message.send.map(|p| self.parcel_sent(p)), message.receive.map(|p| self.parcel(p, false)));
+        let elements = self.context.boundary_elements;
+        let exchange = Exchange {
+            peer: message.peer,
+            send: send.map(|_| elements),
+            receive: receive.map(|_| elements),
+            dtype: self.context.plan.job.training.precision.compute(),
+        };
+        let micro_batch = match message.send.or(message.receive) {
+            Some(Parcel::Activation(k) | Parcel::Gradient(k)) => k,
+            None => 0,
+        };
+        let block =
+            if message.peer > 0 { self.global_block(self.classes.len() - 1) } else { self.global_block(0) };
+        let x = self.tables.exchanges.of(exchange);
+        let stream = self.tables.stream(Stream::Link(message.peer));
+        let (reads, writes): (Vec<u32>, Vec<u32>) =
+            (send.into_iter().collect(), receive.into_iter().collect());
+        self.push(Action::Exchange(x), stream, micro_batch, block, &reads, &writes);
+    }
+
+    /// The buffer a task left for sending; it is named no more after this.
+    fn parcel_sent(&mut self, parcel: Parcel) -> u32 {
+        let b = self.parcel(parcel, true);
+        self.parcels.remove(&parcel);
+        b
+    }
+
+    fn forward(&mut self, k: u32) {
+        let blocks = self.classes.len();
+        let frame = self.memory.frames[(u64::from(k) % self.memory.frames.len() as u64) as usize];
+        let dtype = self.context.plan.job.training.precision.compute();
+        self.kept.insert(k, vec![BTreeMap::new(); blocks]);
+        let mut input = (self.stage > 0).then(|| self.parcel(Parcel::Activation(k), false));
+        self.parcels.remove(&Parcel::Activation(k));
+        for block in 0..blocks {
+            let output = if block + 1 < blocks {
+                let name = format!(
+                    "{}/input",
+                    self.context.model.block_name(u32::from(self.global_block(block + 1)))
+                );
+                let offset = frame + self.memory.blocks[block + 1].input;
+                Some(self.buffer(
+                    &name,
+                    dtype,
+                    self.context.boundary_elements,
+                    offset,
+                    BufferClass::Activation,
+                ))
+            } else {
+                (self.stage + 1 < self.context.plan.stages.len())
+                    .then(|| self.parcel(Parcel::Activation(k), true))
+            };
+            let external = External { input, output, output_gradient: None, input_gradient: None };
+            let code = self.code_of(block);
+            self.pass(block, k, &code.forward, &external);
+            input = output;
+        }
+    }
+
+    fn backward(&mut self, k: u32, is_last: bool) {
+        let blocks = self.classes.len();
+        let dtype = self.context.plan.job.training.precision.compute();
+        let mut gradient = (self.stage + 1 < self.context.plan.stages.len())
+            .then(|| self.parcel(Parcel::Gradient(k), false));
+        self.parcels.remove(&Parcel::Gradient(k));
+        for block in (0..blocks).rev() {
+            let input_gradient = if block > 0 {
+                let name = format!(
+                    "{}/input.gradient",
+                    self.context.model.block_name(u32::from(self.global_block(block)))
+                );
+                Some(self.buffer(
+                    &name,
+                    dtype,
+                    self.context.boundary_elements,
+                    self.memory.handover[block % 2],
+                    BufferClass::Workspace,
+                ))
+            } else {
+                (self.stage > 0).then(|| self.parcel(Parcel::Gradient(k), true))
+            };
+            let external = External { input: None, output: None, output_gradient: gradient, input_gradient };
+            let code = self.code_of(block);
+            self.pass(block, k, &code.backward, &external);
+            if is_last {
+                self.synchronise(block, k);
+            }
+            gradient = input_gradient;
+        }
+        self.kept.remove(&k);
+    }
+
+    /// Lists one pass of a block.
+    fn pass(&mut self, block: usize, k: u32, list: &'a [BlockInstruction], external: &External) {
+        let mut local: BTreeMap<u32, u32> = self.kept[&k][block].clone();
+        let global = self.global_block(block);
+        for i in list {
+            let reads: Vec<u32> =
+                i.reads.iter().map(|t| self.resolve(block, k, *t, &mut local, external)).collect();
+            let writes: Vec<u32> =
+                i.writes.iter().map(|t| self.resolve(block, k, *t, &mut local, external)).collect();
+            match &i.action {
+                BlockAction::Kernel(kernel) => self.accumulating(kernel.clone(), k, global, reads, &writes),
+                BlockAction::Collective { kind, axes, elements, dtype } => {
+                    let algorithm = self.algorithm(*axes);
+                    let c = Collective {
+                        kind: *kind,
+                        axes: *axes,
+                        stages: None,
+                        elements: *elements,
+                        dtype: *dtype,
+                        algorithm,
+                    };
+                    self.collective(c, k, global, &reads, &writes);
+                }
+            }
+        }
+    }
+
+    /// Lists a kernel; one that can accumulate does so from its output's second writer on.
+    fn accumulating(&mut self, mut kernel: Kernel, k: u32, block: u16, mut reads: Vec<u32>, writes: &[u32]) {
+        if accumulates(&kernel) && writes.iter().any(|b| !self.written.insert(*b)) {
+            if let Kernel::Op(op) = &mut kernel {
+                op.accumulate = true;
+            }
+            reads.extend(writes);
+        }
+        self.kernel(kernel, k, block, &reads, writes);
+    }
+
+    /// The buffer of a tensor in this pass.
+    fn resolve(
+        &mut self,
+        block: usize,
+        k: u32,
+        tensor: u32,
+        local: &mut BTreeMap<u32, u32>,
+        external: &External,
+    ) -> u32 {
+        if let Some(b) = local.get(&tensor) {
+            return *b;
+        }
+        let t = &self.code_of(block).tensors[tensor as usize];
+        let frame = self.memory.frames[(u64::from(k) % self.memory.frames.len() as u64) as usize];
+        let present = |b: Option<u32>| b.expect("a block has the neighbours it reads from and writes to");
+        let b = match t.home {
+            Home::Weight(p) => return self.params[block][p as usize].0,
+            Home::Gradient(p) => return self.params[block][p as usize].1,
+            Home::Loss => return present(self.loss),
+            Home::Output => return present(external.output),
+            Home::OutputGradient => return present(external.output_gradient),
+            Home::InputGradient => return present(external.input_gradient),
+            Home::Input => present(external.input),
+            Home::Frame(at) => {
+                let offset = frame + self.memory.blocks[block].kept + at;
+                self.named(block, &t.name, t.dtype, t.elements, offset, BufferClass::Activation)
+            }
+            Home::Workspace(at) => {
+                let offset = self.memory.workspace + at;
+                let b = self.named(block, &t.name, t.dtype, t.elements, offset, BufferClass::Workspace);
+                local.insert(tensor, b);
+                return b;
+            }
+        };
+        local.insert(tensor, b);
+        if let Some(kept) = self.kept.get_mut(&k) {
+            kept[block].insert(tensor, b);
+        }
+        b
+    }
+
+    fn named(
+        &mut self,
+        block: usize,
+        tensor: &str,
+        dtype: DType,
+        elements: u64,
+        offset: Bytes,
+        class: BufferClass,
+    ) -> u32 {
+        let name = format!("{}/{tensor}", self.context.model.block_name(u32::from(self.global_block(block))));
+        self.buffer(&name, dtype, elements, offset, class)
+    }
+
+    /// Sums a block's gradients over the axes on which they are partial, one coalesced collective per set of axes.
+    fn synchronise(&mut self, block: usize, k: u32) {
+        let groups: Vec<(AxisSet, Vec<u32>)> = self
+            .memory
+            .gradient_groups
+            .iter()
+            .filter(|g| g.0 as usize == block && !g.1.is_empty())
+            .map(|g| (g.1, g.2.clone()))
+            .collect();
+        for (axes, members) in groups {
+            let buffers: Vec<u32> = members.iter().map(|p| self.params[block][*p as usize].1).collect();
+            self.all_reduce(axes, None, &buffers, k, self.global_block(block));
+        }
+    }
+
+    fn all_reduce(&mut self, axes: AxisSet, stages: Option<Vec<u32>>, buffers: &[u32], k: u32, block: u16) {
+        let elements = buffers.iter().map(|b| self.builder.code.buffers[*b as usize].elements).sum();
+        let algorithm = self.algorithm(axes);
+        let c = Collective {
+            kind: CollectiveKind::AllReduceSum,
+            axes,
+            stages,
+            elements,
+            dtype: DType::F32,
+            algorithm,
+        };
+        self.collective(c, k, block, buffers, buffers);
+    }
+
+    /// Sums the gradients of a tied parameter's two copies, where they lie on different stages.
+    fn tied_copies(&mut self) {
+        for (owner, copy) in self.context.tied_copies() {
+            if owner.stage == copy.stage || (self.stage != owner.stage && self.stage != copy.stage) {
+                continue;
+            }
+            let here = if self.stage == owner.stage { &owner } else { &copy };
+            let gradient = self.params[here.block][here.param].1;
+            let stages = Some(vec![owner.stage as u32, copy.stage as u32]);
+            self.all_reduce(AxisSet::of(Axis::Pp), stages, &[gradient], 0, self.global_block(here.block));
+        }
+    }
+
+    /// The squared norm of all gradients: each rank's share, pieces held by several ranks divided among them.
+    fn norm(&mut self) {
+        let axes = self.context.norm_axes();
+        let copies: Vec<String> = self
+            .context
+            .tied_copies()
+            .into_iter()
+            .filter(|(o, c)| o.stage != c.stage && c.stage == self.stage)
+            .map(|(_, c)| c.name)
+            .collect();
+        let mut groups: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for p in self.builder.code.parameters.iter().filter(|p| !copies.contains(&p.name)) {
+            let held = |a: &Axis| p.layout.dim_of(*a).is_none();
+            let replicas = axes
+                .without(Axis::Pp)
+                .iter()
+                .filter(held)
+                .map(|a| u64::from(self.context.plan.mesh.degree(a)))
+                .product();
+            groups.entry(replicas).or_default().push(p.gradient);
+        }
+        if groups.is_empty() {
+            groups.insert(1, vec![]);
+        }
+        let (norm, block) = (self.norm, self.global_block(0));
+        for (n, (replicas, buffers)) in groups.into_iter().enumerate() {
+            let elements = buffers.iter().map(|b| self.builder.code.buffers[*b as usize].elements).sum();
+            let kernel = Kernel::SumSquares { elements, replicas, accumulate: n > 0 };
+            let reads: Vec<u32> = buffers.into_iter().chain((n > 0).then_some(norm)).collect();
+            self.kernel(kernel, 0, block, &reads, &[norm]);
+        }
+        if !axes.is_empty() {
+            self.all_reduce(axes, None, &[norm], 0, block);
+        }
+    }
+
+    fn updates(&mut self) {
+        let (optimizer, dtype) =
+            (self.context.plan.job.training.optimizer, self.context.plan.job.training.precision.compute());
+        let block = self.global_block(0);
+        for p in self.builder.code.parameters.clone() {
+            let elements = self.builder.code.buffers[p.weight as usize].elements;
+            let kernel = Kernel::Update { optimizer, elements, dtype, decays: p.decays };
+            let state: Vec<u32> =
+                std::iter::once(p.weight).chain(p.master).chain(p.moments.iter().copied()).collect();
+            let reads: Vec<u32> = [p.gradient, self.norm].into_iter().chain(state.iter().copied()).collect();
+            self.kernel(kernel, 0, block, &reads, &state);
+        }
+    }
+}
+
+/// Buffers a block's pass shares with its neighbours.
+struct External {
+    input: Option<u32>,
+    output: Option<u32>,
+    output_gradient: Option<u32>,
+    input_gradient: Option<u32>,
+}
+
+/// Where one copy of a tied parameter lives.
+pub(crate) struct TiedCopy {
+    pub(crate) stage: usize,
+    pub(crate) block: usize,
+    pub(crate) param: usize,
+    pub(crate) name: String,
+}

@@ -1,0 +1,169 @@
+//! What lowering checks before it replays: that layouts follow from strategies, that conversions lead where they say, and
+//! that tied parameters of one stage are stored alike. A plan that fails here was not made by the planner, or was edited.
+
+use crate::Context;
+use meshwright_algebra::{Shapes, apply, layouts, may_cut, strategies};
+use meshwright_ir::{AxisSet, BlockClass, ClassPlan, Invalid, Layout, Op, Plan, Step, ValuePlan};
+
+const REPLAN: &str = "plan again instead of editing the plan's layouts";
+
+pub(crate) fn boundary(plan: &Plan, shapes: &Shapes) -> Result<(), Invalid> {
+    let layout = &plan.boundary;
+    let stray = |axes: &[meshwright_ir::Axis], index: &str| axes.iter().any(|a| !may_cut(*a, index));
+    if layout.rank() != 3
+        || !layout.partial().is_empty()
+        || stray(layout.axes(0), "b")
+        || stray(layout.axes(1), "s")
+        || !layout.axes(2).is_empty()
+    {
+        return Err(Invalid::new(
+            "plan.boundary",
+            layout.to_string(),
+            "cut the batch by dp and the sequence by tp, nothing else",
+        ));
+    }
+    let whole = plan.mesh.active().without(meshwright_ir::Axis::Pp);
+    let data: AxisSet = whole.without(meshwright_ir::Axis::Tp);
+    if !data.iter().all(|a| layout.axes(0).contains(&a)) || shapes.batch == 0 {
+        return Err(Invalid::new("plan.boundary", layout.to_string(), "cut the batch by every data axis"));
+    }
+    Ok(())
+}
+
+pub(crate) fn class(
+    class: &BlockClass,
+    choices: &ClassPlan,
+    plan: &Plan,
+    shapes: &Shapes,
+) -> Result<(), Invalid> {
+    let n = class.nodes.len();
+    let field = |node: &str| format!("plan.classes.{}.{node}", class.name);
+    let active = plan.mesh.active();
+    for (node, strategy) in class.nodes.iter().zip(&choices.strategies) {
+        let legal = strategies(&node.op, &plan.mesh, shapes);
+        if !legal.contains(strategy) {
+            let found = strategy.describe(node.op.indices());
+            return Err(Invalid::new(
+                field(&node.name),
+                found,
+                "no legal strategy on this mesh: an index must divide into equal pieces of whole grains",
+            ));
+        }
+    }
+    let ops: Vec<_> =
+        class.nodes.iter().zip(&choices.strategies).map(|(node, s)| layouts(&node.op, s)).collect();
+    let values = choices.outputs.iter().enumerate().chain(choices.input.iter().map(|v| (n, v)));
+    for (v, value) in values {
+        let name = class.nodes.get(v).map_or("input", |node| &node.name);
+        let wrong = |what: &str, found: &Layout| {
+            Err(Invalid::new(format!("{}.{what}", field(name)), found.to_string(), REPLAN))
+        };
+        let (produced, gradient) = match ops.get(v) {
+            Some(op) => (&op.output, &op.output_gradient),
+            None => (&plan.boundary, &plan.boundary),
+        };
+        if value.produced != *produced {
+            return wrong("produced", &value.produced);
+        }
+        if value.gradient != *gradient {
+            return wrong("gradient", &value.gradient);
+        }
+        let is_loss = class.nodes.get(v).is_some_and(|node| matches!(node.op, Op::CrossEntropy { .. }));
+        if is_loss {
+            continue;
+        }
+        for copy in &value.copies {
+            if follow(&copy.steps, produced, active) != Some(copy.layout.clone()) {
+                return wrong("copies", &copy.layout);
+            }
+        }
+        for path in &value.gradients {
+            if follow(&path.steps, &path.layout, active) != Some(gradient.clone()) {
+                return wrong("gradients", &path.layout);
+            }
+        }
+        uses(class, v, value, &ops, plan)
+            .map_err(|found| Invalid::new(format!("{}.uses", field(name)), found, REPLAN))?;
+    }
+    Ok(())
+}
+
+/// Every reader of the value is planned, and reads the layout it wants.
+fn uses(
+    class: &BlockClass,
+    v: usize,
+    value: &ValuePlan,
+    ops: &[meshwright_algebra::OpLayouts],
+    plan: &Plan,
+) -> Result<(), String> {
+    let n = class.nodes.len();
+    let this = if v == n { meshwright_ir::Value::Input } else { meshwright_ir::Value::Node(v as u32) };
+    let mut readers = class.consumers(this);
+    if v + 1 == n {
+        readers.push((n as u32, 0));
+    }
+    for (node, operand) in readers {
+        let using = value.uses.iter().find(|u| (u.node, u.operand) == (node, operand));
+        let using = using.ok_or_else(|| format!("operand {operand} of node {node} is not planned"))?;
+        let copy = value.copies.get(using.copy as usize).ok_or("a copy that does not exist")?;
+        let path =
+            value.gradients.get(using.gradient as usize).ok_or("a gradient path that does not exist")?;
+        let (wanted, given) = match ops.get(node as usize) {
+            Some(op) => (&op.inputs[operand as usize], &op.input_gradients[operand as usize]),
+            None => (&plan.boundary, &plan.boundary),
+        };
+        if copy.layout != *wanted || path.layout != *given {
+            return Err(format!("operand {operand} of node {node} reads {} and wants {wanted}", copy.layout));
+        }
+    }
+    Ok(())
+}
+
+/// Where steps lead; only along active axes inside a stage.
+fn follow(steps: &[Step], from: &Layout, active: AxisSet) -> Option<Layout> {
+    let axis = |s: &Step| match s {
+        Step::AllGather { axis, .. }
+        | Step::AllReduce { axis }
+        | Step::ReduceScatter { axis, .. }
+        | Step::AllToAll { axis, .. }
+        | Step::Slice { axis, .. } => *axis,
+    };
+    steps.iter().try_fold(from.clone(), |layout, step| {
+        active.contains(axis(step)).then(|| apply(*step, &layout)).flatten()
+    })
+}
+
+/// A tied parameter and its owner on one stage are one buffer, so they must be stored alike; on two stages their copies
+/// are summed piece by piece, with the same result.
+pub(crate) fn ties(context: &Context<'_>) -> Result<(), Invalid> {
+    for (c, class) in context.model.classes.iter().enumerate() {
+        for node in class.nodes.iter().filter(|n| n.tied.is_some()) {
+            let owner = node.tied.as_ref().and_then(|t| context.model.tied_to(t));
+            let (oc, on) = owner.ok_or_else(|| {
+                Invalid::new("model", format!("{} is tied to nothing", node.name), "tie to an existing node")
+            })?;
+            let owner_name = &context.model.classes[oc as usize].nodes[on as usize].name;
+            let find = |class: usize, name: &str| {
+                context.codes[class]
+                    .params
+                    .iter()
+                    .find(|p| p.name.rsplit_once('.').is_some_and(|(n, _)| n == name))
+                    .map(|p| &p.layout)
+            };
+            let (mine, theirs) = (find(c, &node.name), find(oc as usize, owner_name));
+            if mine != theirs {
+                let found = format!(
+                    "{} and {}",
+                    mine.map_or("-".into(), Layout::to_string),
+                    theirs.map_or("-".into(), Layout::to_string)
+                );
+                return Err(Invalid::new(
+                    format!("plan.classes.{}.{}", class.name, node.name),
+                    found,
+                    "give a tied parameter the layout of its owner",
+                ));
+            }
+        }
+    }
+    Ok(())
+}

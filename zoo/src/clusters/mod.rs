@@ -1,0 +1,111 @@
+//! Clusters: a preset or a TOML file to [`Cluster`], and a measured host to the cluster its cores make. A preset is a
+//! TOML file like a user's own; its `[sources]` names the origin of every number. What comes out has passed its check.
+
+mod constants;
+mod localhost;
+
+pub use constants::{
+    Constants, DeviceConstants, LevelConstants, apply as apply_constants, read as constants,
+    read_text as constants_from_toml,
+};
+pub use localhost::localhost;
+
+use crate::ZooError;
+use crate::source::{locate, named, nearest, read};
+use crate::toml_text::parse;
+use meshwright_ir::{Cluster, HostProfile, Source};
+use std::path::Path;
+
+/// The name that stands for the machine at hand: measured, not read.
+pub(crate) const LOCALHOST: &str = "localhost";
+
+/// Name and text of every preset.
+const PRESETS: [(&str, &str); 2] = [
+    ("a100-sxm-80", include_str!("../../clusters/a100-sxm-80.toml")),
+    ("h100-sxm", include_str!("../../clusters/h100-sxm.toml")),
+];
+
+/// Every preset's name, `localhost` not among them.
+pub fn cluster_presets() -> impl Iterator<Item = &'static str> {
+    PRESETS.iter().map(|p| p.0)
+}
+
+/// The cluster called `source`: a preset, or the path (from `base_dir`, where relative) of a cluster TOML. `nodes`, if
+/// given, replaces the number of nodes that the file states; a preset has one node.
+pub fn cluster(source: &str, nodes: Option<u32>, base_dir: &Path) -> Result<(Cluster, Source), ZooError> {
+    let cluster = match PRESETS.iter().find(|p| p.0 == source) {
+        Some((name, text)) => cluster_from_toml(name, text, nodes)?,
+        None => {
+            let path = locate(source, base_dir);
+            if source == LOCALHOST || source.is_empty() || !path.is_file() {
+                return Err(unknown(source));
+            }
+            cluster_from_toml(source, &read(&path, source, "cluster.source")?, nodes)?
+        }
+    };
+    let source = named(source, &cluster);
+    Ok((cluster, source))
+}
+
+fn unknown(source: &str) -> ZooError {
+    if source == LOCALHOST {
+        let fix = "profile the machine first and build the cluster from that";
+        return ZooError::new(source, "cluster.source", "this machine, which is measured and not read", fix);
+    }
+    let known: Vec<_> = cluster_presets().chain([LOCALHOST]).collect();
+    let near =
+        nearest(source, known.iter().copied()).map(|n| format!("did you mean `{n}`? ")).unwrap_or_default();
+    let fix = format!("{near}name a cluster TOML, or one of {}", known.join(", "));
+    ZooError::new(source, "cluster.source", "no such file and no such preset", fix)
+}
+
+/// The cluster that `text`, the content of `file`, describes.
+pub fn cluster_from_toml(file: &str, text: &str, nodes: Option<u32>) -> Result<Cluster, ZooError> {
+    let mut cluster: Cluster = parse(file, text)?;
+    cluster.check().map_err(|e| ZooError::invalid(file, e))?;
+    if let Some(nodes) = nodes {
+        resize(&mut cluster, nodes)
+            .map_err(|(found, fix)| ZooError::new(file, "cluster.nodes", found, fix))?;
+        cluster.check().map_err(|e| {
+            let fix = format!("use fewer: that is {}", e.found);
+            ZooError::new(file, "cluster.nodes", nodes.to_string(), fix)
+        })?;
+    }
+    Ok(cluster)
+}
+
+/// Gives the outermost level the size that makes `nodes` nodes; what does not fit comes back as found and fix.
+fn resize(cluster: &mut Cluster, nodes: u32) -> Result<(), (String, String)> {
+    let found = nodes.to_string();
+    if nodes == 0 {
+        return Err((found, "use at least one node".into()));
+    }
+    if nodes == cluster.nodes() {
+        return Ok(());
+    }
+    let inner: u32 = cluster.levels.iter().rev().skip(1).map(|l| l.size).product();
+    if !inner.is_multiple_of(cluster.devices_per_node) {
+        let fix = format!(
+            "`{}` is one machine: leave `nodes` out, or give it a level above its {} devices per node",
+            cluster.name, cluster.devices_per_node
+        );
+        return Err((found, fix));
+    }
+    let per_group = inner / cluster.devices_per_node;
+    if !nodes.is_multiple_of(per_group) {
+        return Err((
+            found,
+            format!("write a multiple of {per_group}, the nodes under one group of the last level"),
+        ));
+    }
+    if let Some(outer) = cluster.levels.last_mut() {
+        outer.size = nodes / per_group;
+    }
+    Ok(())
+}
+
+/// What an earlier measurement of this machine wrote to `path`.
+pub fn host_profile(path: &Path) -> Result<HostProfile, ZooError> {
+    let name = path.to_string_lossy();
+    parse(&name, &read(path, &name, "profile")?)
+}

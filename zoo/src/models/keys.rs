@@ -1,0 +1,244 @@
+//! Reading `config.json`: a JSON object whose keys are looked up by the several spellings families use, each value
+//! checked for type and range. A key that is absent or null takes a default, and the default is remembered as assumed.
+
+use crate::ZooError;
+use crate::source::nearest;
+use meshwright_ir::ActivationKind;
+use serde_json::{Map, Value};
+use std::cell::RefCell;
+
+/// Largest width, head count or vocabulary that is believed.
+const LARGEST_DIM: u64 = 1 << 32;
+/// Most layers that are believed.
+const MOST_LAYERS: u64 = 100_000;
+
+/// The keys of one config.
+pub(crate) struct Keys<'a> {
+    file: &'a str,
+    object: Map<String, Value>,
+    assumed: RefCell<Vec<String>>,
+}
+
+impl<'a> Keys<'a> {
+    /// Parses the text of `file`.
+    pub(crate) fn parse(file: &'a str, text: &str) -> Result<Self, ZooError> {
+        let value: Value = serde_json::from_str(&tolerate(text)).map_err(|e| {
+            let message = e.to_string();
+            let what = message.split(" at line ").next().unwrap_or_default();
+            ZooError::new(file, "the document", format!("no JSON: {what}"), "mend the JSON there")
+                .at_line(e.line())
+        })?;
+        match value {
+            Value::Object(object) => Ok(Self { file, object, assumed: RefCell::default() }),
+            other => Err(ZooError::new(
+                file,
+                "the document",
+                show(&other),
+                "write one JSON object, as Hugging Face's config.json does",
+            )),
+        }
+    }
+
+    /// An error about a key of this file.
+    pub(crate) fn error(&self, key: &str, found: impl AsRef<str>, fix: impl AsRef<str>) -> ZooError {
+        ZooError::new(self.file, key, found, fix)
+    }
+    /// Remembers what the file did not say.
+    pub(crate) fn assume(&self, what: impl Into<String>) {
+        self.assumed.borrow_mut().push(what.into());
+    }
+    /// What was assumed so far, in the order of reading.
+    pub(crate) fn assumed(&self) -> Vec<String> {
+        self.assumed.borrow().clone()
+    }
+    /// What a person calls the file.
+    pub(crate) fn file(&self) -> &'a str {
+        self.file
+    }
+    /// The first of `names` that is present and not null.
+    pub(crate) fn get(&self, names: &[&'static str]) -> Option<(&'static str, &Value)> {
+        names.iter().find_map(|n| self.object.get(*n).filter(|v| !v.is_null()).map(|v| (*n, v)))
+    }
+    /// Whether the key stands in the file with the value null, which families read differently from its absence.
+    pub(crate) fn is_null(&self, name: &str) -> bool {
+        self.object.get(name).is_some_and(Value::is_null)
+    }
+
+    /// A size that the file must give: a whole number from 1.
+    pub(crate) fn dim(&self, names: &[&'static str]) -> Result<u64, ZooError> {
+        match self.optional_dim(names)? {
+            Some(n) => Ok(n),
+            None => {
+                let found = if self.is_null(names[0]) { "null" } else { "missing" };
+                let near = nearest(names[0], self.object.keys().map(String::as_str));
+                let hint = near
+                    .filter(|n| *n != names[0])
+                    .map(|n| format!("; the file has `{n}`"))
+                    .unwrap_or_default();
+                let fix = format!("write `\"{}\": …`, a whole number above 0{hint}", names[0]);
+                Err(self.error(names[0], found, fix))
+            }
+        }
+    }
+    /// A size the file may give.
+    pub(crate) fn optional_dim(&self, names: &[&'static str]) -> Result<Option<u64>, ZooError> {
+        let Some((key, value)) = self.get(names) else { return Ok(None) };
+        match value.as_u64() {
+            Some(n) if (1..=LARGEST_DIM).contains(&n) => Ok(Some(n)),
+            _ => Err(self.error(key, show(value), "write a whole number from 1 to 4,294,967,296")),
+        }
+    }
+    /// A size with the default of the family's class.
+    pub(crate) fn dim_or(&self, names: &[&'static str], default: u64) -> Result<u64, ZooError> {
+        Ok(match self.optional_dim(names)? {
+            Some(n) => n,
+            None => {
+                self.assume(format!("{} = {default} (default of the family)", names[0]));
+                default
+            }
+        })
+    }
+    /// The number of layers.
+    pub(crate) fn layers(&self, names: &[&'static str]) -> Result<u32, ZooError> {
+        let n = self.dim(names)?;
+        if n > MOST_LAYERS {
+            return Err(self.error(names[0], n.to_string(), "write at most 100,000 layers"));
+        }
+        Ok(n as u32)
+    }
+    /// A number above 0, with the default of the family's class.
+    pub(crate) fn positive_or(&self, name: &'static str, default: f64) -> Result<f64, ZooError> {
+        match self.get(&[name]) {
+            Some((key, value)) => self.positive(key, value),
+            None => {
+                self.assume(format!("{name} = {default:?} (default of the family)"));
+                Ok(default)
+            }
+        }
+    }
+    /// A value that must be a number above 0.
+    pub(crate) fn positive(&self, key: &str, value: &Value) -> Result<f64, ZooError> {
+        match value.as_f64() {
+            Some(x) if x > 0.0 && x <= 1e30 => Ok(x),
+            _ => Err(self.error(key, show(value), "write a finite number above 0")),
+        }
+    }
+    /// A switch, if the file sets it.
+    pub(crate) fn flag(&self, name: &'static str) -> Result<Option<bool>, ZooError> {
+        match self.get(&[name]) {
+            None => Ok(None),
+            Some((_, Value::Bool(b))) => Ok(Some(*b)),
+            Some((key, value)) => Err(self.error(key, show(value), "write true or false")),
+        }
+    }
+    /// A switch with the default of the family's class, which is remembered as assumed.
+    pub(crate) fn flag_or(&self, name: &'static str, default: bool) -> Result<bool, ZooError> {
+        Ok(match self.flag(name)? {
+            Some(b) => b,
+            None => {
+                self.assume(format!("{name} = {default} (default of the family)"));
+                default
+            }
+        })
+    }
+    /// A word, if the file gives it.
+    pub(crate) fn word(&self, name: &'static str) -> Result<Option<&str>, ZooError> {
+        match self.get(&[name]) {
+            None => Ok(None),
+            Some((_, Value::String(s))) => Ok(Some(s)),
+            Some((key, value)) => Err(self.error(key, show(value), "write text in quotes")),
+        }
+    }
+    /// An activation function by its Hugging Face name.
+    pub(crate) fn activation(&self, name: &'static str, default: &str) -> Result<ActivationKind, ZooError> {
+        let word = match self.word(name)? {
+            Some(word) => word,
+            None => {
+                self.assume(format!("{name} = {default} (default of the family)"));
+                default
+            }
+        };
+        ACTIVATIONS.iter().find(|(n, _)| *n == word).map(|(_, kind)| *kind).ok_or_else(|| {
+            let known: Vec<_> = ACTIVATIONS.iter().map(|a| a.0).collect();
+            self.error(name, format!("`{word}`"), format!("use one of {}", known.join(", ")))
+        })
+    }
+    /// Refuses a switch that changes the graph in a way no op here expresses.
+    pub(crate) fn refuse_if_set(&self, name: &'static str, why: &str) -> Result<(), ZooError> {
+        match self.flag(name)? {
+            Some(true) => Err(self.error(name, "true", why)),
+            Some(false) | None => Ok(()),
+        }
+    }
+    /// Notes dropout that the file asks for and the graph leaves out.
+    pub(crate) fn note_dropout(&self, names: &[&'static str]) {
+        let asked =
+            names.iter().filter_map(|n| self.get(&[n])).find(|(_, v)| v.as_f64().is_some_and(|x| x > 0.0));
+        if let Some((key, value)) = asked {
+            self.assume(format!("no dropout, although {key} = {}", show(value)));
+        }
+    }
+}
+
+/// Hugging Face names of activation functions (transformers, the `ACT2FN` table).
+const ACTIVATIONS: [(&str, ActivationKind); 8] = [
+    ("gelu", ActivationKind::Gelu),
+    ("gelu_new", ActivationKind::GeluTanh),
+    ("gelu_fast", ActivationKind::GeluTanh),
+    ("gelu_pytorch_tanh", ActivationKind::GeluTanh),
+    ("gelu_python", ActivationKind::Gelu),
+    ("silu", ActivationKind::Silu),
+    ("swish", ActivationKind::Silu),
+    ("relu", ActivationKind::Relu),
+];
+
+/// A value as an error shows it: short, and never a whole nested object.
+pub(crate) fn show(value: &Value) -> String {
+    match value {
+        Value::Array(items) => format!("a list of {}", items.len()),
+        Value::Object(map) => format!("an object of {} keys", map.len()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
+    }
+}
+
+/// Quotes the literals `NaN`, `Infinity` and `-Infinity` outside strings: Python writes them, JSON does not know them.
+/// As text they fail where a number is needed and pass where nobody looks.
+fn tolerate(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut rest, mut in_string) = (text, false);
+    while let Some(c) = rest.chars().next() {
+        let literal =
+            ["NaN", "Infinity", "-Infinity"].into_iter().find(|l| !in_string && rest.starts_with(l));
+        let taken = match literal {
+            Some(l) => {
+                out.extend(['"', '"']);
+                out.insert_str(out.len() - 1, l);
+                l.len()
+            }
+            None if in_string && c == '\\' => {
+                let pair: usize = rest.chars().take(2).map(char::len_utf8).sum();
+                out.push_str(&rest[..pair]);
+                pair
+            }
+            None => {
+                in_string ^= c == '"';
+                out.push(c);
+                c.len_utf8()
+            }
+        };
+        rest = &rest[taken..];
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn python_literals_are_quoted_outside_strings_only() {
+        let text = r#"{"a": [0.0, Infinity, -Infinity], "b\"NaN": "NaN \\", "c": NaN}"#;
+        let want = r#"{"a": [0.0, "Infinity", "-Infinity"], "b\"NaN": "NaN \\", "c": "NaN"}"#;
+        assert_eq!(tolerate(text), want);
+    }
+}

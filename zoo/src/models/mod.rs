@@ -1,0 +1,118 @@
+//! Models: Hugging Face `config.json`, a model TOML, or a preset name, to [`Model`]. The families are one table; a new
+//! one is a file and a row. Whatever comes out has passed [`Model::check`], so its counts cannot overflow.
+
+mod block;
+mod gpt2;
+mod keys;
+mod llama;
+mod presets;
+
+use crate::ZooError;
+use crate::source::{locate, named, nearest, read};
+use crate::toml_text::parse;
+use keys::{Keys, show};
+use meshwright_ir::{Model, Source};
+use presets::PRESETS;
+use std::path::Path;
+
+/// Reads the keys of one family; the first argument is the model's name.
+type Family = fn(&str, &Keys<'_>) -> Result<Model, ZooError>;
+
+/// `model_type` and its reader.
+const FAMILIES: [(&str, Family); 5] = [
+    ("gpt2", gpt2::gpt2),
+    ("llama", llama::llama),
+    ("mistral", llama::mistral),
+    ("qwen2", llama::qwen2),
+    ("qwen3", llama::qwen3),
+];
+
+/// Every `model_type` that is read.
+pub fn families() -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().map(|f| f.0)
+}
+
+/// Every preset's name.
+pub fn model_presets() -> impl Iterator<Item = &'static str> {
+    PRESETS.iter().map(|p| p.0)
+}
+
+/// The model called `source`: a preset, or the path (from `base_dir`, where relative) of a `config.json`, of the folder
+/// that holds one, or of a model TOML.
+pub fn model(source: &str, base_dir: &Path) -> Result<(Model, Source), ZooError> {
+    let model = match PRESETS.iter().find(|p| p.0 == source) {
+        Some((name, config)) => model_from_config(name, name, config)?,
+        None => from_path(source, base_dir)?,
+    };
+    Ok((model.clone(), named(source, &model)))
+}
+
+fn from_path(source: &str, base_dir: &Path) -> Result<Model, ZooError> {
+    let given = locate(source, base_dir);
+    let path = if given.is_dir() { given.join("config.json") } else { given };
+    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
+    if extension == "onnx" {
+        let fix = "export the model's config.json instead";
+        return Err(ZooError::new(
+            source,
+            "model.source",
+            "an ONNX file: reading ONNX is not built yet",
+            fix,
+        ));
+    }
+    if source.is_empty() || !path.exists() {
+        let near =
+            nearest(source, model_presets()).map(|n| format!("did you mean `{n}`? ")).unwrap_or_default();
+        let known: Vec<_> = model_presets().collect();
+        let fix = format!("{near}name a config.json, a model TOML, or a preset: {}", known.join(", "));
+        return Err(ZooError::new(source, "model.source", "no such file and no such preset", fix));
+    }
+    let text = read(&path, source, "model.source")?;
+    match extension.as_str() {
+        "toml" => model_from_toml(source, &text),
+        _ => model_from_config(source, &title(&path), &text),
+    }
+}
+
+/// What a person would call the model of a file: its stem, or its folder where the stem is only `config`.
+fn title(path: &Path) -> String {
+    let word = |part: Option<&std::ffi::OsStr>| {
+        part.map(|p| p.to_string_lossy().chars().take(80).collect::<String>())
+    };
+    match word(path.file_stem()) {
+        Some(stem) if stem != "config" => stem,
+        _ => word(path.parent().and_then(Path::file_name)).unwrap_or_else(|| "model".to_string()),
+    }
+}
+
+/// The model `name` that the Hugging Face config `text`, the content of `file`, describes.
+pub fn model_from_config(file: &str, name: &str, text: &str) -> Result<Model, ZooError> {
+    let keys = Keys::parse(file, text)?;
+    let known = || families().collect::<Vec<_>>().join(", ");
+    let kind = match keys.word("model_type")? {
+        Some(word) => word,
+        None => {
+            return Err(keys.error("model_type", "missing", format!("add it; families read: {}", known())));
+        }
+    };
+    let Some((_, family)) = FAMILIES.iter().find(|f| f.0 == kind) else {
+        let near = nearest(kind, families()).map(|n| format!("did you mean `{n}`? ")).unwrap_or_default();
+        let fix = format!("{near}families read: {}; or describe the model in a TOML", known());
+        return Err(keys.error("model_type", format!("`{kind}`, which is not built yet"), fix));
+    };
+    let partial = keys.get(&["partial_rotary_factor"]).filter(|(_, v)| v.as_f64() != Some(1.0));
+    if let Some((key, value)) = partial {
+        let fix = "remove it or write 1: heads are rotated whole";
+        return Err(keys.error(key, show(value), fix));
+    }
+    let model = family(name, &keys)?;
+    model.check().map_err(|e| ZooError::invalid(keys.file(), e))?;
+    Ok(model)
+}
+
+/// The model that the TOML `text`, the content of `file`, spells out op by op.
+pub fn model_from_toml(file: &str, text: &str) -> Result<Model, ZooError> {
+    let model: Model = parse(file, text)?;
+    model.check().map_err(|e| ZooError::invalid(file, e))?;
+    Ok(model)
+}
