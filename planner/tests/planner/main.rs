@@ -1,3 +1,5 @@
 //! Tests of the planner through its public interface.
 
+mod blocks;
+mod fixtures;
 mod solvers;
