@@ -26,7 +26,8 @@ pub(crate) enum Weigh {
 }
 
 impl Weigh {
-    fn of(self, cost: u64, memory: u64) -> u128 {
+    /// Weight of a cost and bytes.
+    pub(crate) fn of(self, cost: u64, memory: u64) -> u128 {
         let (c, m) = (u128::from(cost), u128::from(memory));
         match self {
             _ if cost == FORBIDDEN => NEVER,

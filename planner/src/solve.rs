@@ -26,7 +26,7 @@ pub fn solve(problem: &Problem) -> Outcome {
 }
 
 /// The optimum without the memory row, under a weighing.
-fn relaxed(problem: &Problem, weigh: Weigh) -> Result<Solution, Outcome> {
+pub(crate) fn relaxed(problem: &Problem, weigh: Weigh) -> Result<Solution, Outcome> {
     let whole = Problem { budget: None, ..problem.clone() };
     let mut graph = Graph::new(&whole, weigh, false);
     graph.reduce().map_err(|node| Outcome::Infeasible {
@@ -43,7 +43,7 @@ fn relaxed(problem: &Problem, weigh: Weigh) -> Result<Solution, Outcome> {
         }
     }
     graph.extend(&mut choice);
-    whole.solution(choice).ok_or_else(|| Outcome::Stopped { best: None })
+    whole.solution(choice).ok_or(Outcome::Stopped { best: None })
 }
 
 /// Largest Lagrangian bound, and the cheapest choice within the budget met on the way to it. `over` is cheapest of all,
@@ -53,9 +53,9 @@ fn dual(problem: &Problem, budget: u64, mut over: Solution, mut under: Solution)
     let mut bound = over.cost;
     loop {
         let (dm, dc) = (over.memory - under.memory, under.cost.saturating_sub(over.cost));
-        let weight =
-            |s: &Solution| u128::from(s.cost) * u128::from(dm) + u128::from(s.memory) * u128::from(dc);
-        let Ok(found) = relaxed(problem, Weigh::Sum { cost: dm, memory: dc }) else {
+        let weigh = Weigh::Sum { cost: dm, memory: dc };
+        let weight = |s: &Solution| weigh.of(s.cost, s.memory);
+        let Ok(found) = relaxed(problem, weigh) else {
             return (bound, incumbent);
         };
         let over_budget = weight(&found).saturating_sub(u128::from(budget) * u128::from(dc));

@@ -191,9 +191,10 @@ fn column_then_row_with_sequence_parallel_norms_comes_out_for_llama() {
 
 #[test]
 fn column_then_row_comes_out_for_gpt2() {
-    let model = fixtures::gpt2(GPT2_XL, 1024);
+    let sizes = Sizes { hidden: 4096, heads: 32, kv_heads: 32, inner: 16384, ..GPT2_XL };
+    let model = fixtures::gpt2(sizes, 2048);
     for mesh in ["tp=2", "tp=4", "tp=8"] {
-        let case = Case { batch: 8, ..on_tp(layer(&model), GPT2_XL, mesh, "(-,tp,-)", 1024) };
+        let case = on_tp(layer(&model), sizes, mesh, "(-,tp,-)", 2048);
         let found = case.solve(None).unwrap();
         assert_eq!(
             chosen(case.class, &found),
