@@ -97,8 +97,8 @@ impl<'a> Block<'a> {
     }
 
     /// The problem for a step: parameters pay for their synchronisation and update, shared among its micro-batches, and
-    /// hold their states; `only` keeps a node's first parameter to one layout.
-    pub(crate) fn problem(&self, load: &Load<'_>, only: &[(usize, ParamLayout)]) -> Problem {
+    /// hold their states.
+    pub(crate) fn problem(&self, load: &Load<'_>) -> Problem {
         let node = |k: usize| {
             let mut choices = Choices { cost: self.time[k].clone(), memory: vec![0; self.time[k].len()] };
             for s in 0..choices.cost.len() {
@@ -109,13 +109,19 @@ impl<'a> Block<'a> {
                     choices.cost[s] = add(choices.cost[s], time);
                     choices.memory[s] += load.step.bytes(shard);
                 }
-                if only.iter().any(|(node, layout)| *node == k && self.param_layout(k, s) != *layout) {
-                    choices.cost[s] = FORBIDDEN;
-                }
             }
             choices
         };
         Problem { nodes: (0..self.time.len()).map(node).collect(), edges: self.edges.clone(), budget: None }
+    }
+
+    /// Forbids every strategy of a node under which its first parameter lies otherwise.
+    pub(crate) fn restrict(&self, problem: &mut Problem, node: usize, layout: &ParamLayout) {
+        for (s, cost) in problem.nodes[node].cost.iter_mut().enumerate() {
+            if self.param_layout(node, s) != *layout {
+                *cost = FORBIDDEN;
+            }
+        }
     }
 
     /// The problem without the parameters' share.
@@ -131,7 +137,7 @@ impl<'a> Block<'a> {
     }
 
     /// Layout of a node's first parameter under a strategy.
-    pub(crate) fn param_layout(&self, node: usize, strategy: usize) -> ParamLayout {
+    fn param_layout(&self, node: usize, strategy: usize) -> ParamLayout {
         let layouts = &self.layouts[node][strategy];
         (layouts.params[0].clone(), layouts.param_gradients[0].partial())
     }
@@ -164,7 +170,7 @@ impl<'a> Block<'a> {
 }
 
 /// Nodes whose output reaches the block's end.
-fn live(class: &BlockClass) -> Vec<bool> {
+pub(crate) fn live(class: &BlockClass) -> Vec<bool> {
     let n = class.nodes.len();
     let mut live = vec![false; n];
     live[n - 1] = true;

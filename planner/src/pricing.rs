@@ -119,6 +119,13 @@ impl<'a> Prices<'a> {
         self.model.exchange(dtype.bytes(elements), rank, next).get()
     }
 
+    /// Time of an all_reduce between the ranks that lie in the same place of two stages.
+    pub(crate) fn between_stages(&self, elements: u64, dtype: DType, stages: [u32; 2]) -> u64 {
+        let ranks = stages.map(|s| s * self.mesh.stride(Axis::Pp));
+        let algorithm = self.algorithms.get(&Axis::Pp).copied().unwrap_or(Algorithm::Ring);
+        self.model.collective(CollectiveKind::AllReduceSum, algorithm, dtype.bytes(elements), &ranks).get()
+    }
+
     /// Time of all steps of a conversion of a tensor of this whole shape, repacking included.
     pub fn steps(&self, from: &Layout, steps: &[Step], shape: &[u64], mesh: &Mesh, dtype: DType) -> u64 {
         let mut layout = from.clone();

@@ -37,7 +37,7 @@ pub fn plan_block(
     let block = Block::new(spec.clone(), prices).ok_or_else(uneven)?;
     let step = Step::of(training);
     let load = Load { step, prices, micro_batches, in_flight, shares_ties: false };
-    let problem = Problem { budget, ..block.problem(&load, &[]) };
+    let problem = Problem { budget, ..block.problem(&load) };
     let outcome = solve(&problem);
     let solution = match (&outcome, outcome.best()) {
         (_, Some((solution, _))) => solution.clone(),

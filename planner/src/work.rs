@@ -108,12 +108,20 @@ impl Scene<'_> {
             let whole = self.kernel(&node.op, strategy, Pass::Forward);
             kept += aligned(whole.extents[0] * whole.extents[1]);
         }
-        let params = node.params().into_iter().enumerate().map(|(p, spec)| Shard {
-            sync: layouts.param_gradients[p].partial(),
-            elements: local(&expr.params[p], &layouts.params[p]),
-            decays: spec.decays,
-        });
-        NodeWork { time, kept, params: params.collect() }
+        NodeWork { time, kept, params: self.shards(node, layouts) }
+    }
+
+    /// Pieces of a node's parameters.
+    pub(crate) fn shards(&self, node: &Node, layouts: &OpLayouts) -> Vec<Shard> {
+        let shard = |(p, spec): (usize, meshwright_ir::ParamSpec)| {
+            let local = layouts.params[p].local(&spec.shape, self.mesh);
+            Shard {
+                sync: layouts.param_gradients[p].partial(),
+                elements: local.expect("a legal strategy cuts evenly").iter().product(),
+                decays: spec.decays,
+            }
+        };
+        node.params().into_iter().enumerate().map(shard).collect()
     }
 }
 
@@ -138,24 +146,29 @@ impl Step {
             true => 0,
             false => prices.collective(CollectiveKind::AllReduceSum, shard.sync, shard.elements, DType::F32),
         };
-        sync + self.update(shard, &|k| prices.kernel(k))
+        let time = |k: &Kernel| prices.kernel(k);
+        sync + self.norm(shard.elements, &time) + self.update_kernel(shard.elements, shard.decays, &time)
     }
 
-    /// Time of norm and update alone.
-    pub(crate) fn update(&self, shard: &Shard, time: &dyn Fn(&Kernel) -> u64) -> u64 {
-        let update = time(&Kernel::Update {
-            optimizer: self.optimizer,
-            elements: shard.elements,
-            dtype: self.precision.compute(),
-            decays: shard.decays,
-        });
-        let norm = Kernel::SumSquares { elements: shard.elements, replicas: 1, accumulate: true };
-        update + if self.clips { time(&norm) } else { 0 }
+    /// Time of the update of so many elements.
+    pub(crate) fn update_kernel(&self, elements: u64, decays: bool, time: &dyn Fn(&Kernel) -> u64) -> u64 {
+        let dtype = self.precision.compute();
+        time(&Kernel::Update { optimizer: self.optimizer, elements, dtype, decays })
+    }
+
+    /// Time of adding so many gradients to the norm, where gradients are clipped.
+    pub(crate) fn norm(&self, elements: u64, time: &dyn Fn(&Kernel) -> u64) -> u64 {
+        if self.clips { time(&Kernel::SumSquares { elements, replicas: 1, accumulate: true }) } else { 0 }
     }
 
     /// Bytes a parameter takes: compute copy, fp32 master, moments, fp32 gradient, each aligned.
     pub(crate) fn bytes(&self, shard: &Shard) -> u64 {
-        let aligned = |width: u64| (width * shard.elements).div_ceil(ALIGNMENT) * ALIGNMENT;
+        self.bytes_of(shard.elements)
+    }
+
+    /// [`Self::bytes`] of so many elements.
+    pub(crate) fn bytes_of(&self, elements: u64) -> u64 {
+        let aligned = |width: u64| (width * elements).div_ceil(ALIGNMENT) * ALIGNMENT;
         let masters = u64::from(self.precision.has_master());
         aligned(self.precision.compute().width()) + (masters + self.optimizer.states() + 1) * aligned(4)
     }

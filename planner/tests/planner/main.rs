@@ -2,4 +2,5 @@
 
 mod blocks;
 mod fixtures;
+mod searches;
 mod solvers;
