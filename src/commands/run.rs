@@ -52,7 +52,10 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
             return Err(Failure::new("--comm mpi is not built yet", "leave it out, or write --comm threads"));
         }
         Comm::Nccl => {
-            return Err(Failure::new("--comm nccl is not built yet", "leave it out, or write --comm threads"));
+            return Err(Failure::new(
+                "--comm nccl is not built yet",
+                "leave it out, or write --comm threads",
+            ));
         }
     }
     let Some(plan) = planned(&a)? else { return Ok(Answer::No) };
