@@ -688,3 +688,7 @@ fn piece(before: &[u64], dim: u8, after: &[u64]) -> Vec<u64> {
 pub(crate) fn is_unplaced(home: Home) -> bool {
     home == UNPLACED
 }
+
+pub(crate) fn unplaced() -> Home {
+    UNPLACED
+}

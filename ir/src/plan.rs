@@ -177,6 +177,10 @@ word_enum!(
     Recompute {
         /// Nothing: every tensor that backward needs is kept.
         None = "none",
+        /// The attention core.
+        Selective = "selective",
+        /// Everything but the block's input.
+        Full = "full",
     }
 );
 word_enum!(
