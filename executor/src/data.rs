@@ -1,7 +1,8 @@
-//! Training text as bytes: a file or a folder, read once, cut into windows of `sequence` bytes. Invariant: a sample
-//! is a pure function of (seed, step, index in the global batch), so it does not depend on the layout; every epoch
-//! visits every window once, in an order of its own, and a run longer than the data wraps round. The order is a
-//! Feistel network with cycle walking (Black & Rogaway, CT-RSA 2002), so no permutation is stored.
+//! Training text as bytes: a file or a folder, read once, cut into windows of `sequence` bytes. Invariant: a
+//! sample is a pure function of (seed, step, index in the global batch), so it does not depend on the layout;
+//! every epoch visits every window once, in an order of its own, and a run longer than the data wraps round.
+//! The order is a Feistel network with cycle walking (Black & Rogaway, CT-RSA 2002), so no permutation is
+//! stored.
 
 use std::path::{Path, PathBuf};
 
@@ -79,8 +80,8 @@ impl Corpus {
         self.text.is_empty()
     }
 
-    /// Token ids and targets (the ids one later), each `[sequence]`, of sample `index` of the global batch of a
-    /// step. Panics when `sequence` is 0 or longer than the one the corpus was opened for allows.
+    /// Token ids and targets (the ids one later), each `[sequence]`, of sample `index` of the global batch of
+    /// a step. Panics when `sequence` is 0 or longer than the one the corpus was opened for allows.
     pub fn sample(
         &self,
         seed: u64,

@@ -1,13 +1,15 @@
 //! Initial parameters from a counter-based generator: an element's value is a pure function of the seed, the
-//! parameter's name and the element's index in the whole tensor, so every layout starts from the same numbers.
-//! The mixer is the finaliser of SplitMix64 (Steele et al., OOPSLA 2014); normals are Box–Muller in f64.
+//! parameter's name and the element's index in the whole tensor, so every layout starts from the same
+//! numbers. The mixer is the finaliser of SplitMix64 (Steele et al., OOPSLA 2014); normals are Box–Muller in
+//! f64.
 
 /// A draw from the standard normal for element `index` of the whole parameter; |x| < 6.8.
 pub fn normal(seed: u64, name: &str, index: u64) -> f32 {
     normal_at(stream(seed, name), index)
 }
 
-/// dst[i] = std · normal(seed, name, index(i)), where `index` maps a local element to its place in the whole.
+/// `dst[i] = std * normal(seed, name, index(i))`, where `index` maps a local element to its place in the
+/// whole.
 pub fn fill_normal(dst: &mut [f32], seed: u64, name: &str, std: f32, index: impl Fn(usize) -> u64) {
     let stream = stream(seed, name);
     for (i, x) in dst.iter_mut().enumerate() {

@@ -1,6 +1,7 @@
 //! Times the kernels and the thread communicators on this machine, a few seconds in all. The one file of the
-//! executor's compute that reads a clock. Invariant: a sample's time is the median of several runs after one that
-//! warms up, so one interruption does not move it; kernels run on one thread unless the sample says otherwise.
+//! executor's compute that reads a clock. Invariant: a sample's time is the median of several runs after one
+//! that warms up, so one interruption does not move it; kernels run on one thread unless the sample says
+//! otherwise.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -125,7 +126,8 @@ fn attend(batch: usize, sequence: usize, heads: usize, head_dim: usize) -> [Samp
     ]
 }
 
-/// The kernels whose time is that of reading and writing, on `[rows, 256]` that fit the caches and that do not.
+/// The kernels whose time is that of reading and writing, on `[rows, 256]` that fit the caches and that do
+/// not.
 pub fn elementwise_kernels() -> Vec<Sample> {
     [64, 1024, 16 * 1024].iter().flat_map(|rows| stream_kernels(*rows, 256)).collect()
 }
@@ -248,7 +250,8 @@ fn kernel(name: &'static str, pass: Pass, shape: &str, flops: f64, elements: usi
     Sample { name, pass, shape: shape.into(), flops, bytes: 4.0 * elements as f64, seconds, threads: 1 }
 }
 
-/// Median time of a call, in seconds. Short calls are timed in batches, so that the clock's own cost drops out.
+/// Median time of a call, in seconds. Short calls are timed in batches, so that the clock's own cost drops
+/// out.
 fn time(mut work: impl FnMut()) -> f64 {
     const RUNS: usize = 7;
     const RUN: Duration = Duration::from_micros(500);
@@ -263,8 +266,8 @@ fn time(mut work: impl FnMut()) -> f64 {
     })
 }
 
-/// Median time of one of `runs` calls that threads make at the same time, one thread for each of `inputs`, as the
-/// first thread sees it.
+/// Median time of one of `runs` calls that threads make at the same time, one thread for each of `inputs`, as
+/// the first thread sees it.
 fn together<I: Send, W: FnMut()>(inputs: Vec<I>, runs: usize, prepare: impl Fn(I) -> W + Sync) -> f64 {
     let start = Barrier::new(inputs.len());
     std::thread::scope(|scope| {

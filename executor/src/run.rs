@@ -206,10 +206,10 @@ impl RankRun<'_, '_> {
         self.meet(0.0)?;
         let began = self.epoch.elapsed();
         let measured = self.opened.step(&settings)?;
-        // Ranks that hold the loss have one share per replica; peers along tp hold the same one.
+        // Every rank of the last stage holds the loss of the whole batch; the first of them tells it.
         let code = self.program.code_of(self.rank);
-        let counts = self.program.mesh.coord(self.rank, Axis::Tp) == 0;
-        let share = code.loss.filter(|_| counts).map_or(0.0, |b| f64::from(self.opened.read(b)[0]));
+        let tells = self.rank.is_multiple_of(self.program.mesh.stride(Axis::Pp));
+        let share = code.loss.filter(|_| tells).map_or(0.0, |b| f64::from(self.opened.read(b)[0]));
         let loss = f64::from(self.meet(share as f32)?) / self.program.tokens as f64;
         let took = (self.epoch.elapsed() - began).as_secs_f64();
         self.collect(step, loss, took, began, measured, traced);

@@ -5,6 +5,7 @@
 use crate::{IdSource, Init, Invalid, Op, ParamSpec};
 use petgraph::graph::{DiGraph, NodeIndex};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Largest dim or width that is believed; products of two of them are formed in 128 bits.
 const LARGEST_DIM: u64 = 1 << 32;
@@ -243,6 +244,25 @@ impl Model {
         Ok(())
     }
 
+    /// Names that text forms and ties rely on: words of letters, digits, `.`, `_` and `-`, unique where they are looked up.
+    fn check_names(&self) -> Result<(), Invalid> {
+        let unique = |field: String, names: Vec<&str>| {
+            let word =
+                |n: &str| !n.is_empty() && n.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+            let fix = "give each a name of its own, of letters, digits, `.`, `_` and `-`";
+            let mut seen = BTreeSet::new();
+            match names.into_iter().find(|n| !word(n) || !seen.insert(*n)) {
+                Some(name) => Err(Invalid::new(field, format!("the name `{name}`"), fix)),
+                None => Ok(()),
+            }
+        };
+        unique("model.classes".into(), self.classes.iter().map(|c| c.name.as_str()).collect())?;
+        for class in &self.classes {
+            unique(format!("model.{}", class.name), class.nodes.iter().map(|n| n.name.as_str()).collect())?;
+        }
+        Ok(())
+    }
+
     /// Whether an op agrees with itself and the model: `(does it, what was found, what to do)`.
     fn fits(&self, op: &Op) -> (bool, String, &'static str) {
         match op {
@@ -287,7 +307,7 @@ impl Model {
         }
     }
 
-    /// Checks sizes, then the chain: topological order, arities and widths, one loss at the end, ties that exist and fit.
+    /// Checks names and sizes, then the chain: topological order, arities and widths, one loss at the end, ties that exist and fit.
     pub fn check(&self) -> Result<(), Invalid> {
         let bad = |field: String, found: String, fix: &str| Err(Invalid::new(field, found, fix));
         if self.runs.iter().any(|r| r.class as usize >= self.classes.len() || r.repeat == 0)
@@ -299,6 +319,7 @@ impl Model {
                 "name existing classes, each at least once",
             );
         }
+        self.check_names()?;
         self.check_sizes()?;
         for class in &self.classes {
             for (k, node) in class.nodes.iter().enumerate() {

@@ -257,8 +257,11 @@ fn models_are_counted() {
 #[test]
 fn models_are_checked() {
     type Edit = fn(&mut Model);
-    let cases: [(Edit, &str); 23] = [
+    let cases: [(Edit, &str); 26] = [
         (|_| (), "sound"),
+        (|m| m.classes[0].name.clear(), "model.classes: the name ``"),
+        (|m| m.classes[1].nodes[0].name = "q x".into(), "model.layer: the name `q x`"),
+        (|m| m.classes[1].nodes[0].name = "attn".into(), "model.layer: the name `attn`"),
         (|m| m.runs.clear(), "model.runs: an unknown class, or no repeats"),
         (|m| m.runs[1].class = 3, "model.runs: an unknown class, or no repeats"),
         (|m| m.runs[1].repeat = 0, "model.runs: an unknown class, or no repeats"),

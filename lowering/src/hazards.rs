@@ -62,7 +62,8 @@ impl Hazards {
         after
     }
 
-    /// Makes `b` the owner of its range; everyone who used the memory before.
+    /// Makes `b` the owner of its range; everyone who used the memory before. What an older owner keeps outside the
+    /// range stays on the map, with its users, for whoever takes that next.
     fn take(&mut self, b: u32, buffer: &Buffer) -> Vec<u32> {
         let (from, to) = (start(buffer), buffer.end().0);
         let before = self.owners.range(..from).next_back().filter(|(_, o)| o.end > from).map(|(k, _)| *k);
@@ -72,8 +73,15 @@ impl Hazards {
         for key in met {
             let owner = &self.owners[&key];
             users.extend(owner.access.iter().flatten());
-            if owner.buffer != b {
-                self.owners.remove(&key);
+            if owner.buffer != b
+                && let Some(owner) = self.owners.remove(&key)
+            {
+                if key < from {
+                    self.owners.insert(key, Owner { end: from, ..owner.clone() });
+                }
+                if owner.end > to {
+                    self.owners.insert(to, owner);
+                }
             }
         }
         users

@@ -28,6 +28,7 @@ pub(crate) fn lower_stage(context: &Context<'_>, stage: usize, items: &[Item], t
             Item::Task(Task::B(k)) => writer.backward(*k, Some(*k) == last_backward),
         }
     }
+    writer.loss();
     writer.tied_copies();
     writer.norm();
     writer.updates();
@@ -435,6 +436,20 @@ impl<'a, 'p> Writer<'a, 'p> {
             algorithm,
         };
         self.collective(c, k, block, buffers, buffers);
+    }
+
+    /// Sums the loss over the axes on which it is partial: afterwards every rank of the stage holds the global one.
+    fn loss(&mut self) {
+        let Some(loss) = self.loss else { return };
+        let last = self.classes.len() - 1;
+        let output = self.context.plan.classes[self.classes[last] as usize]
+            .outputs
+            .last()
+            .expect("the head ends in the loss");
+        let axes = output.produced.partial();
+        if !axes.is_empty() {
+            self.all_reduce(axes, None, &[loss], 0, self.global_block(last));
+        }
     }
 
     /// Sums the gradients of a tied parameter's two copies, where they lie on different stages.

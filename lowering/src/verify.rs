@@ -1,5 +1,5 @@
 //! What lowering checks before it replays: that layouts follow from strategies, that conversions lead where they say, and
-//! that tied parameters of one stage are stored alike. A plan that fails here was not made by the planner, or was edited.
+//! that tied parameters are stored, and on one stage summed, alike. A plan that fails here was not made by the planner, or was edited.
 
 use crate::Context;
 use meshwright_algebra::{Shapes, apply, layouts, may_cut, strategies};
@@ -133,8 +133,8 @@ fn follow(steps: &[Step], from: &Layout, active: AxisSet) -> Option<Layout> {
     })
 }
 
-/// A tied parameter and its owner on one stage are one buffer, so they must be stored alike; on two stages their copies
-/// are summed piece by piece, with the same result.
+/// A tied parameter and its owner on one stage are one buffer with one gradient, so they must be cut and summed alike; on
+/// two stages each copy is summed on its own and the pieces are added.
 pub(crate) fn ties(context: &Context<'_>) -> Result<(), Invalid> {
     for (c, class) in context.model.classes.iter().enumerate() {
         for node in class.nodes.iter().filter(|n| n.tied.is_some()) {
@@ -148,20 +148,22 @@ pub(crate) fn ties(context: &Context<'_>) -> Result<(), Invalid> {
                     .params
                     .iter()
                     .find(|p| p.name.rsplit_once('.').is_some_and(|(n, _)| n == name))
-                    .map(|p| &p.layout)
+                    .map(|p| (&p.layout, p.sync))
             };
             let (mine, theirs) = (find(c, &node.name), find(oc as usize, owner_name));
-            if mine != theirs {
-                let found = format!(
-                    "{} and {}",
-                    mine.map_or("-".into(), Layout::to_string),
-                    theirs.map_or("-".into(), Layout::to_string)
-                );
-                return Err(Invalid::new(
-                    format!("plan.classes.{}.{}", class.name, node.name),
-                    found,
-                    "give a tied parameter the layout of its owner",
-                ));
+            let same_stage = context.tied_copies().iter().all(|(owner, copy)| owner.stage == copy.stage);
+            let agree = match (mine, theirs) {
+                (Some((a, sync_a)), Some((b, sync_b))) => a == b && (!same_stage || sync_a == sync_b),
+                _ => false,
+            };
+            if !agree {
+                let show = |p: Option<(&Layout, AxisSet)>| {
+                    p.map_or("-".into(), |(l, sync)| format!("{l} summed over {sync}"))
+                };
+                let field = format!("plan.classes.{}.{}", class.name, node.name);
+                let fix =
+                    "cut a tied parameter like its owner, so that both add to one gradient in one layout";
+                return Err(Invalid::new(field, format!("{} and {}", show(mine), show(theirs)), fix));
             }
         }
     }

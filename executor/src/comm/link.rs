@@ -1,7 +1,7 @@
-//! A link between two threads: one lane a direction, each holding at most one posted message. The receiver copies
-//! straight from the sender's buffer, so both directions of an exchange run at once. Invariant: a message's buffer
-//! stays borrowed by its sender, who is inside `exchange`, from `Posted` to `Received`; once `Taken` the sender
-//! waits for the copy even when the run is poisoned.
+//! A link between two threads: one lane a direction, each holding at most one posted message. The receiver
+//! copies straight from the sender's buffer, so both directions of an exchange run at once. Invariant: a
+//! message's buffer stays borrowed by its sender, who is inside `exchange`, from `Posted` to `Received`; once
+//! `Taken` the sender waits for the copy even when the run is poisoned.
 
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -53,8 +53,8 @@ struct Message {
     len: usize,
 }
 
-// SAFETY: the pointer is only read by the receiver, while the sender's shared borrow of the buffer (f32 is Sync)
-// is alive: see the invariant of the file.
+// SAFETY: the pointer is only read by the receiver, while the sender's shared borrow of the buffer (f32 is
+// Sync) is alive: see the invariant of the file.
 #[allow(unsafe_code)]
 unsafe impl Send for Message {}
 

@@ -1,6 +1,7 @@
-//! Communication between ranks: what an executor asks of a transport, and the transport between threads of one
-//! process. Invariant: every wait ends, either because all peers came or because the [`Poison`] of the run was
-//! told a cause; and a call that returned no longer touches, nor lets a peer touch, the caller's buffers.
+//! Communication between ranks: what an executor asks of a transport, and the transport between threads of
+//! one process. Invariant: every wait ends, either because all peers came or because the [`Poison`] of the
+//! run was told a cause; and a call that returned no longer touches, nor lets a peer touch, the caller's
+//! buffers.
 
 mod link;
 mod poison;
@@ -63,16 +64,18 @@ pub enum CommError {
 }
 
 /// One rank's place in one group. All ranks of the group make the same calls in the same order; sizes are in
-/// elements; a group's results are bitwise equal on all its ranks. After an error the group is of no more use.
+/// elements; a group's results are bitwise equal on all its ranks. After an error the group is of no more
+/// use.
 ///
 /// How other transports implement it:
 /// - **NCCL** is stream-ordered. One rank makes a unique id, the others get it out of band, and all build the
-///   communicator from it. A call enqueues `ncclAllReduce` and its kin (all_to_all is a grouped send/receive) on the
-///   communicator's stream and returns when an event behind it has passed; a runner that wants overlap calls from
-///   the thread that owns the stream. The poison's watcher calls `ncclCommAbort`, which ends the event wait.
-/// - **MPI** has one `MPI_Comm_split` communicator a group. A call is the blocking collective, or, so that the
-///   poison can be heard, `MPI_Iallreduce` and its kin with `MPI_Test` between looks at the poison; a failed run
-///   ends in `MPI_Abort`. Ranks are processes there, so the poison itself travels as a message.
+///   communicator from it. A call enqueues `ncclAllReduce` and its kin (all_to_all is a grouped send/receive)
+///   on the communicator's stream and returns when an event behind it has passed; a runner that wants overlap
+///   calls from the thread that owns the stream. The poison's watcher calls `ncclCommAbort`, which ends the
+///   event wait.
+/// - **MPI** has one `MPI_Comm_split` communicator a group. A call is the blocking collective, or, so that
+///   the poison can be heard, `MPI_Iallreduce` and its kin with `MPI_Test` between looks at the poison; a
+///   failed run ends in `MPI_Abort`. Ranks are processes there, so the poison itself travels as a message.
 pub trait Communicator: Send + Sync {
     /// This rank within the group, from 0.
     fn rank(&self) -> usize;
@@ -101,8 +104,8 @@ pub trait Communicator: Send + Sync {
 /// NCCL: `ncclSend` and `ncclRecv` of one call inside one group, then an event wait. MPI: `MPI_Issend` and
 /// `MPI_Irecv`, then `MPI_Testall` between looks at the poison.
 pub trait Link: Send + Sync {
-    /// Sends, receives, or both at once. A send completes only when the peer has received it, a receive when the
-    /// message is in its buffer, and the call when all its halves have; halves match the peer's halves in order, so
-    /// an exchange may meet an exchange or a send and a receive made one after the other.
+    /// Sends, receives, or both at once. A send completes only when the peer has received it, a receive when
+    /// the message is in its buffer, and the call when all its halves have; halves match the peer's halves in
+    /// order, so an exchange may meet an exchange or a send and a receive made one after the other.
     fn exchange(&self, send: Option<&[f32]>, receive: Option<&mut [f32]>) -> Result<(), CommError>;
 }

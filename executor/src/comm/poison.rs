@@ -1,5 +1,6 @@
-//! The run's one failure: the first cause told wins, and telling it wakes every wait. Invariant: a wait looks for
-//! the cause while it holds its own lock, and telling takes that lock after the cause is set, so no wake is lost.
+//! The run's one failure: the first cause told wins, and telling it wakes every wait. Invariant: a wait looks
+//! for the cause while it holds its own lock, and telling takes that lock after the cause is set, so no wake
+//! is lost.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -53,8 +54,8 @@ impl Poison {
         }
     }
 
-    /// Runs one rank's work and turns a panic in it into a failure that names `who`; the result is then `Poisoned`
-    /// with the first failure of the run. The panic hook has printed the panic already.
+    /// Runs one rank's work and turns a panic in it into a failure that names `who`; the result is then
+    /// `Poisoned` with the first failure of the run. The panic hook has printed the panic already.
     pub fn guard<T>(&self, who: &str, work: impl FnOnce() -> T) -> Result<T, CommError> {
         // What a panicking rank leaves half-written is not looked at again: the run is over.
         catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {

@@ -1,6 +1,6 @@
 //! Activations of a feed-forward block and gated activations, with gradients recomputed from the saved input.
-//! The tanh form of GELU is x·sigmoid(2u), u = sqrt(2/π)(x + 0.044715 x³): the same function, since
-//! (1 + tanh u)/2 = sigmoid(2u), without the cancellation of 1 + tanh u (Hendrycks & Gimpel, arXiv 1606.08415).
+//! The tanh form of GELU is x·sigmoid(2u), u = sqrt(2/π)(x + 0.044715 x³): the same function, since (1 + tanh
+//! u)/2 = sigmoid(2u), without the cancellation of 1 + tanh u (Hendrycks & Gimpel, arXiv 1606.08415).
 
 use super::math::{normal_cdf, normal_density, sigmoid};
 

@@ -1,7 +1,7 @@
-//! Blocked attention (FlashAttention-2, arXiv 2307.08691): a block of queries meets one block of keys at a time,
-//! with a running maximum and sum, so scores take O(block) memory and are never whole. Invariant: the keys that
-//! a query sees form one range, and both ends of that range grow with the query; blocks outside it are skipped.
-//! The gradient computes the probabilities again from the saved logarithm of each row's sum.
+//! Blocked attention (FlashAttention-2, arXiv 2307.08691): a block of queries meets one block of keys at a
+//! time, with a running maximum and sum, so scores take O(block) memory and are never whole. Invariant: the
+//! keys that a query sees form one range, and both ends of that range grow with the query; blocks outside it
+//! are skipped. The gradient computes the probabilities again from the saved logarithm of each row's sum.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -56,8 +56,8 @@ pub fn workspace(a: &Attention) -> usize {
     4 * a.keys * a.head_dim + 3 * rows * a.head_dim + 2 * rows * columns + 2 * rows
 }
 
-/// y = softmax(scale · q·kᵀ)·v over the visible keys, and lse = the logarithm of each row's sum of exponentials
-/// (nats). A query that sees no key gets y = 0 and lse = -inf.
+/// y = softmax(scale · q·kᵀ)·v over the visible keys, and lse = the logarithm of each row's sum of
+/// exponentials (nats). A query that sees no key gets y = 0 and lse = -inf.
 pub fn forward(
     a: &Attention,
     q: &[f32],
@@ -108,8 +108,8 @@ fn finish(width: usize, maximum: &[f32], total: &[f32], y: &mut [f32], lse: &mut
 }
 
 simd! {
-    /// Turns a block of scores into e^(score - maximum), zero where masked; brings maximum, total and the rows of
-    /// `y` gathered so far to the new maximum.
+    /// Turns a block of scores into e^(score - maximum), zero where masked; brings maximum, total and the
+    /// rows of `y` gathered so far to the new maximum.
     fn soften(
         a: &Attention,
         rows: &Range<usize>,
@@ -207,7 +207,8 @@ simd! {
 }
 
 simd! {
-    /// p: scores to probabilities e^(score - lse); ds: dp to p (dp - delta) scale. Masked entries become zero.
+    /// p: scores to probabilities e^(score - lse); ds: dp to p (dp - delta) scale. Masked entries become
+    /// zero.
     fn slopes(
         a: &Attention,
         rows: &Range<usize>,
@@ -234,8 +235,8 @@ simd! {
 }
 
 impl Attention {
-    /// Floating-point operations of the two products of the forward pass over visible pairs; the backward pass
-    /// has five products of the same size, so 2.5 times as many.
+    /// Floating-point operations of the two products of the forward pass over visible pairs; the backward
+    /// pass has five products of the same size, so 2.5 times as many.
     pub fn flops(&self) -> f64 {
         let pairs: usize = (0..self.queries).map(|query| self.visible(query).len()).sum();
         4.0 * (self.batch * self.heads * self.head_dim) as f64 * pairs as f64
@@ -321,8 +322,8 @@ fn cut<const N: usize, const M: usize>(workspace: &mut [f32], lengths: [usize; N
     })
 }
 
-/// Copies one head of every row into contiguous rows, so that no product strides over the other heads: strides
-/// that are powers of two would put all rows into a few cache sets.
+/// Copies one head of every row into contiguous rows, so that no product strides over the other heads:
+/// strides that are powers of two would put all rows into a few cache sets.
 fn gather(stride: usize, width: usize, from: &[f32], to: &mut [f32]) {
     for (from, to) in from.chunks(stride).zip(to.chunks_exact_mut(width)) {
         to.copy_from_slice(&from[..width]);

@@ -1,4 +1,5 @@
-//! Adding one bias `[features]` to every row, and its gradient, the column sums. The input's gradient is a copy.
+//! Adding one bias `[features]` to every row, and its gradient, the column sums. The input's gradient is a
+//! copy.
 
 simd! {
     /// y = x + b, with x and y `[rows, features]` and b `[features]`.

@@ -1,6 +1,6 @@
 //! Cross-entropy of a vocabulary split over ranks, in the phases between its collectives: row maxima (then a
-//! maximum over the shards), row sums and target logits (then a sum), and losses with gradients. Losses are in
-//! nats. Invariant: one shard that holds the whole vocabulary runs the same code. Follows Megatron-LM's
+//! maximum over the shards), row sums and target logits (then a sum), and losses with gradients. Losses are
+//! in nats. Invariant: one shard that holds the whole vocabulary runs the same code. Follows Megatron-LM's
 //! vocabulary-parallel loss (arXiv 1909.08053, section 3).
 
 use super::math::{self, exp, sum};
@@ -22,7 +22,7 @@ impl Shard {
 }
 
 simd! {
-    /// Phase 1: maximum[r] = max over the local columns of row r. All-reduce `maximum` by Max next.
+    /// Phase 1: `maximum[r]` = max over the local columns of row r. All-reduce `maximum` by Max next.
     pub fn row_maxima(shard: &Shard, logits: &[f32], maximum: &mut [f32]) {
         assert_eq!(logits.len(), maximum.len() * shard.width);
         for (row, maximum) in logits.chunks_exact(shard.width).zip(maximum) {
@@ -32,8 +32,8 @@ simd! {
 }
 
 simd! {
-    /// Phase 2: total[r] = Σ e^(logit - maximum[r]) over the local columns, and target[r] = the target's logit,
-    /// or 0 when another shard has it. All-reduce `total` and `target` by Sum next.
+    /// Phase 2: `total[r]` = Σ e^(logit - `maximum[r]`) over the local columns, and `target[r]` = the
+    /// target's logit, or 0 when another shard has it. All-reduce `total` and `target` by Sum next.
     pub fn row_sums(
         shard: &Shard,
         logits: &[f32],
@@ -52,7 +52,8 @@ simd! {
     }
 }
 
-/// Phase 3, value: loss[r] = ln(total[r]) + maximum[r] - target[r] from the global values; returns Σ loss in f64.
+/// Phase 3, value: `loss[r] = ln(total[r]) + maximum[r] - target[r]` from the global values; returns Σ loss
+/// in f64.
 pub fn losses(maximum: &[f32], total: &[f32], target: &[f32], loss: &mut [f32]) -> f64 {
     let rows = loss.len();
     assert_eq!((maximum.len(), total.len(), target.len()), (rows, rows, rows));
@@ -90,8 +91,8 @@ simd! {
     }
 }
 
-/// All phases for an unsplit vocabulary of `vocabulary` columns: writes loss `[rows]` and dlogits, returns Σ loss.
-/// `workspace` holds at least `3 * rows` elements. Panics when an id lies outside the vocabulary.
+/// All phases for an unsplit vocabulary of `vocabulary` columns: writes loss `[rows]` and dlogits, returns Σ
+/// loss. `workspace` holds at least `3 * rows` elements. Panics when an id lies outside the vocabulary.
 pub fn fused(
     vocabulary: usize,
     logits: &[f32],

@@ -1,5 +1,5 @@
-//! Lookup of token rows in a vocabulary shard, lookup of position rows, and their gradients. A token outside the
-//! shard yields a row of zeros, so that the sum over the shards is the lookup in the whole table.
+//! Lookup of token rows in a vocabulary shard, lookup of position rows, and their gradients. A token outside
+//! the shard yields a row of zeros, so that the sum over the shards is the lookup in the whole table.
 
 use super::elementwise::accumulate;
 
@@ -20,7 +20,7 @@ impl Shard {
     }
 }
 
-/// y[r] = table[ids[r] - offset], or zeros where the id is in another shard; y `[rows, width]`.
+/// `y[r] = table[ids[r] - offset]`, or zeros where the id is in another shard; y `[rows, width]`.
 pub fn forward(shard: &Shard, table: &[f32], ids: &[u32], y: &mut [f32]) {
     assert_eq!((table.len() % shard.width, y.len()), (0, ids.len() * shard.width));
     for (id, y) in ids.iter().zip(y.chunks_exact_mut(shard.width)) {
@@ -31,7 +31,7 @@ pub fn forward(shard: &Shard, table: &[f32], ids: &[u32], y: &mut [f32]) {
     }
 }
 
-/// dtable[ids[r] - offset] += dy[r] in row order; `first` zeroes dtable before.
+/// `dtable[ids[r] - offset] += dy[r]` in row order; `first` zeroes dtable before.
 pub fn backward(shard: &Shard, dy: &[f32], ids: &[u32], dtable: &mut [f32], first: bool) {
     assert_eq!((dtable.len() % shard.width, dy.len()), (0, ids.len() * shard.width));
     if first {
@@ -61,7 +61,7 @@ impl Positions {
     }
 }
 
-/// y[b, s] = table[first_position + s] for every b.
+/// `y[b, s] = table[first_position + s]` for every b.
 pub fn positions_forward(at: &Positions, table: &[f32], y: &mut [f32]) {
     let rows = &table[at.rows()];
     assert_eq!(y.len() % rows.len(), 0, "{} elements are no batch of {at:?}", y.len());
@@ -70,7 +70,7 @@ pub fn positions_forward(at: &Positions, table: &[f32], y: &mut [f32]) {
     }
 }
 
-/// dtable[first_position + s] += Σ over b of dy[b, s]; `first` zeroes the whole dtable before.
+/// `dtable[first_position + s]` += Σ over b of `dy[b, s]`; `first` zeroes the whole dtable before.
 pub fn positions_backward(at: &Positions, dy: &[f32], dtable: &mut [f32], first: bool) {
     if first {
         dtable.fill(0.0);

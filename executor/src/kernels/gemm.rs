@@ -1,5 +1,5 @@
-//! The one door to the `gemm` crate: strided matrix views whose bounds are checked when they are made, and one
-//! product over them. Invariant: every element that a view names lies inside its slice.
+//! The one door to the `gemm` crate: strided matrix views whose bounds are checked when they are made, one
+//! product over them, and a transposition. Invariant: every element that a view names lies inside its slice.
 
 /// A read-only view; element (r, c) lies at `data[r * strides.0 + c * strides.1]`.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +35,8 @@ impl<'a> Matrix<'a> {
 }
 
 impl<'a> MatrixMut<'a> {
-    /// Views `rows` rows of `columns` elements, `stride` elements apart. Panics when the slice is too short or
-    /// rows would overlap.
+    /// Views `rows` rows of `columns` elements, `stride` elements apart. Panics when the slice is too short
+    /// or rows would overlap.
     pub fn new(data: &'a mut [f32], rows: usize, columns: usize, stride: usize) -> Self {
         check(data.len(), rows, columns, stride);
         assert!(rows <= 1 || stride >= columns, "rows of {columns} elements overlap at stride {stride}");
@@ -53,8 +53,9 @@ pub fn multiply(into: MatrixMut, first: bool, scale: f32, a: Matrix, b: Matrix) 
         return;
     }
     let kept = if first { 0.0 } else { 1.0 };
-    // SAFETY: the constructors checked that every (r, c) of each view lies inside its slice; `into` is borrowed
-    // mutably, so it overlaps neither `a` nor `b`; strides fit isize because slices are at most isize::MAX bytes.
+    // SAFETY: the constructors checked that every (r, c) of each view lies inside its slice; `into` is
+    // borrowed mutably, so it overlaps neither `a` nor `b`; strides fit isize because slices are at most
+    // isize::MAX bytes.
     unsafe {
         gemm::gemm(
             m,
@@ -77,6 +78,32 @@ pub fn multiply(into: MatrixMut, first: bool, scale: f32, a: Matrix, b: Matrix) 
             false,
             gemm::Parallelism::None,
         );
+    }
+}
+
+simd! {
+    /// to[c, r] = from[r, c] for rows of `columns` elements that lie `stride` apart in `from` and a dense
+    /// `to`.
+    pub fn transpose(rows: usize, columns: usize, stride: usize, from: &[f32], to: &mut [f32]) {
+        // A square tile reads and writes whole cache lines, and few enough that they stay.
+        const TILE: usize = 16;
+        check(from.len(), rows, columns, stride);
+        assert_eq!(to.len(), rows * columns);
+        for row in (0..rows).step_by(TILE) {
+            for column in (0..columns).step_by(TILE) {
+                let (height, width) = (TILE.min(rows - row), TILE.min(columns - column));
+                let mut tile = [[0.0; TILE]; TILE];
+                for r in 0..height {
+                    let line = &from[(row + r) * stride + column..][..width];
+                    for (c, x) in line.iter().enumerate() {
+                        tile[c][r] = *x;
+                    }
+                }
+                for (c, line) in tile[..width].iter().enumerate() {
+                    to[(column + c) * rows + row..][..height].copy_from_slice(&line[..height]);
+                }
+            }
+        }
     }
 }
 

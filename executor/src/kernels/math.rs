@@ -1,8 +1,9 @@
-//! Scalar functions that the compiler vectorises (no branch, no table) and reductions over fixed lanes. Invariant:
-//! relative error of `exp` and `sigmoid` under 3e-7 and of `normal_cdf` under 3e-6 for |x| <= 5; NaN stays NaN.
-//! Polynomials: Cephes `expf` (Moshier); `erfc` of Numerical Recipes, section 6.2.
+//! Scalar functions that the compiler vectorises (no branch, no table) and reductions over fixed lanes.
+//! Invariant: relative error of `exp` and `sigmoid` under 3e-7 and of `normal_cdf` under 3e-6 for |x| <= 5;
+//! NaN stays NaN. Polynomials: Cephes `expf` (Moshier); `erfc` of Numerical Recipes, section 6.2.
 
-/// Independent partial results of a reduction: enough to hide the latency of addition at eight lanes a register.
+/// Independent partial results of a reduction: enough to hide the latency of addition at eight lanes a
+/// register.
 const LANES: usize = 32;
 
 /// e^x. Results under 2^-125 flush to zero; over the range of f32 they are infinite.

@@ -1,11 +1,12 @@
-//! CPU kernels in f32 over plain slices: row-major `[batch, sequence, features]`, one thread each, no allocation
-//! in the hot loops. Invariant: a kernel reads every element of its inputs and writes every element of its
-//! outputs (gradients of weights say with `first` whether they overwrite or add). Elementwise arithmetic uses no
-//! fused multiply-add and a fixed order of reduction, so its bits do not depend on the machine; matrix products
-//! come from the `gemm` crate and do depend on it. Wrong lengths are broken invariants and panic.
+//! CPU kernels in f32 over plain slices: row-major `[batch, sequence, features]`, one thread each, no
+//! allocation in the hot loops. Invariant: a kernel reads every element of its inputs and writes every
+//! element of its outputs (gradients of weights say with `first` whether they overwrite or add). Elementwise
+//! arithmetic uses no fused multiply-add and a fixed order of reduction, so its bits do not depend on the
+//! machine; matrix products come from the `gemm` crate and do depend on it. Wrong lengths are broken
+//! invariants and panic.
 
-/// Compiles one kernel body three times, for the baseline target, AVX2 and AVX-512, and chooses at run time, so that
-/// a default x86-64 build still uses the wide registers of the machine it runs on.
+/// Compiles one kernel body three times, for the baseline target, AVX2 and AVX-512, and chooses at run time,
+/// so that a default x86-64 build still uses the wide registers of the machine it runs on.
 macro_rules! simd {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*

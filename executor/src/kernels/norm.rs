@@ -1,7 +1,7 @@
-//! LayerNorm (Ba et al., arXiv 1607.06450) and RMSNorm (Zhang & Sennrich, arXiv 1910.07467) over groups of `width`
-//! features. A row of features = groups · width is normalised group by group with one shared gamma, which is the
-//! plain norm for one group and the per-head query/key norm for several. Statistics are not kept: the gradients
-//! compute them again from the saved input.
+//! LayerNorm (Ba et al., arXiv 1607.06450) and RMSNorm (Zhang & Sennrich, arXiv 1910.07467) over groups of
+//! `width` features. A row of features = groups · width is normalised group by group with one shared gamma,
+//! which is the plain norm for one group and the per-head query/key norm for several. Statistics are not
+//! kept: the gradients compute them again from the saved input.
 
 use super::math::{sum, sum2};
 

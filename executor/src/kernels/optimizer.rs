@@ -1,5 +1,5 @@
-//! Optimizer steps over flat parameter shards, and the pieces of clipping by the global gradient norm. AdamW is
-//! Loshchilov & Hutter, arXiv 1711.05101, with the bias correction of arXiv 1412.6980; all state is f32.
+//! Optimizer steps over flat parameter shards, and the pieces of clipping by the global gradient norm. AdamW
+//! is Loshchilov & Hutter, arXiv 1711.05101, with the bias correction of arXiv 1412.6980; all state is f32.
 
 /// Constants of AdamW.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,7 +76,8 @@ simd! {
     }
 }
 
-/// The factor that brings a gradient of global norm `norm` down to at most `limit`; 1 when it is there already.
+/// The factor that brings a gradient of global norm `norm` down to at most `limit`; 1 when it is there
+/// already.
 pub fn clip_factor(norm: f64, limit: f64) -> f32 {
     if norm > limit { (limit / norm) as f32 } else { 1.0 }
 }

@@ -1,6 +1,6 @@
-//! Copies that gather and scatter pieces of a tensor along a dimension that is not the leading one, for collectives
-//! that concatenate by rank. A tensor cut along dimension d is `[outer, pieces, block]`, block = the piece's share
-//! of d times everything inside it.
+//! Copies that gather and scatter pieces of a tensor along a dimension that is not the leading one, for
+//! collectives that concatenate by rank. A tensor cut along dimension d is `[outer, pieces, block]`, block =
+//! the piece's share of d times everything inside it.
 
 /// Packs `[outer, pieces, block]` into `[pieces, outer, block]`: every piece becomes contiguous.
 pub fn pack(pieces: usize, outer: usize, block: usize, whole: &[f32], packed: &mut [f32]) {

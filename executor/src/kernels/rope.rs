@@ -1,6 +1,6 @@
-//! Rotary position embedding (Su et al., arXiv 2104.09864) in the half-split convention of Llama: element i of a
-//! head pairs with element i + head_dim/2 and turns by position · theta^(-2i/head_dim). The angles of one position
-//! follow from those of the one before by a rotation in f64, so no table is kept.
+//! Rotary position embedding (Su et al., arXiv 2104.09864) in the half-split convention of Llama: element i
+//! of a head pairs with element i + head_dim/2 and turns by position · theta^(-2i/head_dim). The angles of
+//! one position follow from those of the one before by a rotation in f64, so no table is kept.
 
 /// Where and how a local `[batch, sequence, heads * head_dim]` tensor is rotated.
 #[derive(Clone, Copy, Debug, PartialEq)]

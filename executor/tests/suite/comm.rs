@@ -1,5 +1,5 @@
-//! Communicators between threads: every operation against its plain definition, long mixed sequences, and failures
-//! that must wake everybody and be reported once.
+//! Communicators between threads: every operation against its plain definition, long mixed sequences, and
+//! failures that must wake everybody and be reported once.
 
 use std::time::{Duration, Instant};
 

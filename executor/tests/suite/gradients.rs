@@ -1,4 +1,5 @@
-//! Forward passes against f64 references and backward passes against their central differences, on odd shapes.
+//! Forward passes against f64 references and backward passes against their central differences, on odd
+//! shapes.
 
 use meshwright_executor::kernels::activation::{self, Activation, gate};
 use meshwright_executor::kernels::bias;
@@ -11,7 +12,7 @@ use crate::support::{Made, check, numbers};
 
 #[test]
 fn linear_layer() {
-    for (rows, inputs, outputs) in [(1, 1, 1), (3, 5, 7), (2, 17, 3), (9, 4, 33)] {
+    for (rows, inputs, outputs) in [(1, 1, 1), (3, 5, 7), (2, 17, 3), (9, 4, 33), (2, 512, 3)] {
         let l = Linear { rows, inputs, outputs };
         let (x, w) = (numbers(rows * inputs, 1), numbers(outputs * inputs, 2));
         let dy = numbers(rows * outputs, 3);

@@ -1,7 +1,7 @@
 //! Accuracy of the scalar functions, the optimizers against their definitions, and the copies.
 
 use meshwright_executor::kernels::optimizer::{self, AdamW};
-use meshwright_executor::kernels::{elementwise, math, rearrange};
+use meshwright_executor::kernels::{elementwise, gemm, math, rearrange};
 
 use crate::gradients::reference_cdf;
 use crate::support::{close, numbers};
@@ -110,4 +110,15 @@ fn packing_and_slicing() {
     assert_eq!(packed[..8], [0.0, 1.0, 2.0, 3.0, 12.0, 13.0, 14.0, 15.0]);
     rearrange::unpack(pieces, outer, block, &packed, &mut back);
     assert_eq!(back, whole);
+}
+
+#[test]
+fn transposition_of_odd_sizes() {
+    for (rows, columns, stride) in [(1, 1, 1), (16, 16, 16), (17, 33, 40), (5, 70, 70)] {
+        let from = numbers(rows * stride, 1);
+        let mut to = vec![9.0; rows * columns];
+        gemm::transpose(rows, columns, stride, &from, &mut to);
+        let moved = |r: usize, c: usize| to[c * rows + r] == from[r * stride + c];
+        assert!((0..rows).all(|r| (0..columns).all(|c| moved(r, c))));
+    }
 }

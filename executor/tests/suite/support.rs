@@ -1,5 +1,5 @@
-//! Test helpers: reproducible numbers, comparison with a tolerance, and the gradient check: a kernel's outputs and
-//! gradients against a plain f64 reference of the forward pass and its central differences.
+//! Test helpers: reproducible numbers, comparison with a tolerance, and the gradient check: a kernel's
+//! outputs and gradients against a plain f64 reference of the forward pass and its central differences.
 
 /// `n` reproducible numbers, about evenly spread over (-1, 1).
 pub(crate) fn numbers(n: usize, seed: u64) -> Vec<f32> {

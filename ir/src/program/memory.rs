@@ -68,16 +68,16 @@ pub(super) fn check_role(program: &Program, role: usize) -> Result<(), Fault> {
         }
     }
     let mut touched = vec![Touched { write: None, access: vec![None; streams] }; code.buffers.len()];
-    // Owners of the arena by start offset: who may be read there now.
-    let mut owners: BTreeMap<u64, u32> = BTreeMap::new();
+    // The arena by start offset: each range's end and who used it last. Only an owner of all its range may be read.
+    let mut owners: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
     let mut owns = vec![false; code.buffers.len()];
     for (b, buffer) in code.buffers.iter().enumerate().filter(|(_, b)| b.class.is_state() && b.elements > 0) {
-        if let Some(other) = overlapping(code, &owners, buffer.offset.0, buffer.end().0).first() {
+        if let Some((_, (_, other))) = overlapping(&owners, buffer.offset.0, buffer.end().0).first() {
             let message =
                 format!("buffers {b} ({}) and {other} ({}) share memory", name(b as u32), name(*other));
             return Err(Fault { rule: Rule::Arena, role, instruction: None, message });
         }
-        owners.insert(buffer.offset.0, b as u32);
+        owners.insert(buffer.offset.0, (buffer.end().0, b as u32));
         owns[b] = true;
     }
     for k in 0..code.instructions.len() {
@@ -121,8 +121,9 @@ pub(super) fn check_role(program: &Program, role: usize) -> Result<(), Fault> {
                         format!("writes buffer {b} ({}), whose memory another buffer has taken", name(b)),
                     );
                 }
-                let taken = overlapping(code, &owners, buffer.offset.0, buffer.end().0);
-                for old in &taken {
+                let (from, to) = (buffer.offset.0, buffer.end().0);
+                let taken = overlapping(&owners, from, to);
+                for (start, (end, old)) in &taken {
                     if code.buffers[*old as usize].class.is_state() {
                         return fault(
                             Rule::Arena,
@@ -130,12 +131,18 @@ pub(super) fn check_role(program: &Program, role: usize) -> Result<(), Fault> {
                             format!("writes buffer {b} ({}) over state {old} ({})", name(b), name(*old)),
                         );
                     }
-                    owners.remove(&code.buffers[*old as usize].offset.0);
+                    owners.remove(start);
+                    if *start < from {
+                        owners.insert(*start, (from, *old));
+                    }
+                    if *end > to {
+                        owners.insert(to, (*end, *old));
+                    }
                     owns[*old as usize] = false;
                 }
-                owners.insert(buffer.offset.0, b);
+                owners.insert(from, (to, b));
                 owns[b as usize] = true;
-                victims.extend(taken);
+                victims.extend(taken.iter().map(|(_, (_, old))| *old));
             }
             for v in victims {
                 if let Some(a) = touched[v as usize]
@@ -167,12 +174,8 @@ pub(super) fn check_role(program: &Program, role: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Owners whose range meets `[from, to)`.
-fn overlapping(code: &Code, owners: &BTreeMap<u64, u32>, from: u64, to: u64) -> Vec<u32> {
-    let before = owners
-        .range(..from)
-        .next_back()
-        .map(|(_, b)| *b)
-        .filter(|b| code.buffers[*b as usize].end().0 > from);
-    before.into_iter().chain(owners.range(from..to).map(|(_, b)| *b)).collect()
+/// Ranges that meet `[from, to)`: start, end and user.
+fn overlapping(owners: &BTreeMap<u64, (u64, u32)>, from: u64, to: u64) -> Vec<(u64, (u64, u32))> {
+    let before = owners.range(..from).next_back().filter(|(_, (end, _))| *end > from);
+    before.into_iter().chain(owners.range(from..to)).map(|(start, range)| (*start, *range)).collect()
 }

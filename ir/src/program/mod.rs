@@ -204,7 +204,7 @@ pub struct Code {
     pub parameters: Vec<Parameter>,
     /// Size of the arena: the planned peak.
     pub arena: Bytes,
-    /// Where the step leaves this rank's share of the loss, summed over its micro-batches.
+    /// Where the step leaves the loss of the global batch, as a sum over tokens.
     pub loss: Option<u32>,
     /// Where the step leaves the squared global gradient norm.
     pub norm: Option<u32>,

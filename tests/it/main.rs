@@ -1,0 +1,5 @@
+//! Tests of the whole path: plans of many kinds are lowered, checked, run and simulated, and must agree.
+
+mod conformance;
+mod parity;
+mod plans;

@@ -1,0 +1,93 @@
+//! Every layout of one job must learn the same: losses of twenty steps equal those of a single rank within 1e-5.
+
+use crate::plans::{self, Shape};
+use meshwright_executor::{Cpu, RunOptions, RunOutcome, train};
+use meshwright_ir::program::Program;
+use meshwright_ir::{Model, Plan, Schedule};
+
+pub fn options(steps: u64) -> RunOptions {
+    RunOptions {
+        steps,
+        seed: 1,
+        learning_rate: 3e-3,
+        warmup: 2,
+        clip: 1.0,
+        weight_decay: 0.1,
+        traced_step: None,
+    }
+}
+
+pub fn run_program(program: Program, steps: u64) -> Result<RunOutcome, String> {
+    let checked = program.check().map_err(|f| f.to_string())?;
+    train(&checked, &Cpu, &plans::ids, &options(steps), &|_, _, _| {}).map_err(|e| e.to_string())
+}
+
+pub fn run(plan: &Plan, steps: u64) -> RunOutcome {
+    run_program(meshwright_lowering::lower(plan).unwrap(), steps).unwrap()
+}
+
+pub fn shape(model: Model, dp: u32, tp: u32, pp: u32, sp: bool, schedule: Schedule) -> Shape {
+    Shape { model, dp, tp, pp, sp, micro_batch: 2, global_batch: 8, sequence: 16, schedule }
+}
+
+pub fn single(model: Model, steps: u64) -> RunOutcome {
+    let shape = shape(model, 1, 1, 1, false, Schedule::OneForwardOneBackward);
+    run(&plans::plan(&shape, &mut plans::megatron(false)).unwrap(), steps)
+}
+
+pub fn assert_same_losses(what: &str, reference: &RunOutcome, outcome: &RunOutcome) {
+    for (step, (a, b)) in reference.losses.iter().zip(&outcome.losses).enumerate() {
+        assert!((a - b).abs() <= 1e-5 * a.abs(), "{what}: loss {b} instead of {a} at step {step}");
+    }
+    assert_eq!(reference.losses.len(), outcome.losses.len());
+}
+
+#[test]
+fn layouts_learn_what_one_rank_learns() {
+    use Schedule::{Gpipe, OneForwardOneBackward as Fb};
+    for model in [plans::gpt(2), plans::qwen(2)] {
+        let reference = single(model.clone(), 20);
+        assert!(
+            reference.losses[19] < reference.losses[0] - 0.5,
+            "nothing was learnt: {:?}",
+            reference.losses
+        );
+        for (dp, tp, pp, sp, schedule) in [
+            (4, 1, 1, false, Fb),
+            (1, 4, 1, false, Fb),
+            (1, 4, 1, true, Fb),
+            (1, 1, 4, false, Fb),
+            (1, 1, 4, false, Gpipe),
+            (2, 2, 1, false, Fb),
+            (2, 2, 1, true, Fb),
+            (2, 1, 2, false, Fb),
+            (2, 1, 2, false, Gpipe),
+            (1, 2, 2, false, Fb),
+            (1, 2, 2, true, Fb),
+            (1, 2, 2, true, Gpipe),
+        ] {
+            let what = format!("{} dp{dp} tp{tp} pp{pp} sp={sp} {schedule}", model.name);
+            let plan = plans::plan(&shape(model.clone(), dp, tp, pp, sp, schedule), &mut plans::megatron(sp))
+                .unwrap();
+            assert_same_losses(&what, &reference, &run(&plan, 20));
+        }
+    }
+}
+
+/// Any legal choice of strategies must give the same losses: the algebra as a whole, against execution.
+#[test]
+fn random_strategies_learn_what_one_rank_learns() {
+    for model in [plans::gpt(1), plans::qwen(1)] {
+        let reference = single(model.clone(), 4);
+        for seed in 0..24 {
+            let (dp, tp, pp) = [(1, 2, 1), (1, 4, 1), (2, 2, 1), (1, 2, 2)][seed as usize % 4];
+            let shape = shape(model.clone(), dp, tp, pp, seed % 3 == 0, Schedule::OneForwardOneBackward);
+            let plan = plans::plan(&shape, &mut plans::random(seed)).expect("even sizes convert");
+            assert_same_losses(
+                &format!("{} seed {seed} dp{dp} tp{tp} pp{pp}", model.name),
+                &reference,
+                &run(&plan, 4),
+            );
+        }
+    }
+}
