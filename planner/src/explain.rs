@@ -25,7 +25,7 @@ pub(crate) fn why(search: &Search<'_>, best: &[usize], k: usize) -> Vec<String> 
         spent(own),
         memory(search, own),
     ];
-    let lower = Time(search.lower.min(own.time.step));
+    let lower = Time(search.lower);
     lines.push(format!(
         "no plan of this space simulates faster than {lower}: this one is within {:.1} % of that",
         percent(own.time.step, lower.get())

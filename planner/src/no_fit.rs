@@ -2,13 +2,13 @@
 //! the changed job, not guessed: without its pins, on more nodes, with more memory per device, on shorter sequences. The
 //! invariant: a change that is named was tried and gave a plan that fits.
 
-use crate::candidate::Solved;
+use crate::candidate::{Fate, Solved, smallest_fits, solve_point};
 use crate::ground::{Families, Ground};
 use crate::report::shortage;
 use crate::search::Search;
 use crate::space::{Point, describe_pin, enumerate};
 use meshwright_cost_models::CostModel;
-use meshwright_ir::{Axis, Bytes, Job};
+use meshwright_ir::{Axis, Bytes, Job, Mesh, Schedule};
 use std::collections::BTreeMap;
 
 /// How many times the nodes at hand are tried one by one before only doubling.
@@ -16,11 +16,16 @@ const NODES_SCANNED: u32 = 8;
 /// Most ranks a suggestion may ask for: what a mesh can number.
 const MOST_RANKS: u64 = 1 << 24;
 
+/// Points with the least parameter states that are solved to find how much memory is short, when rules rejected all.
+const CLOSEST_TRIED: usize = 16;
+
 /// Reasons, most common first, and the smallest change.
-pub(crate) fn explain(search: &Search<'_>) -> (Vec<String>, String) {
+pub(crate) fn explain(search: &Search<'_>, families: &Families<'_>) -> (Vec<String>, String) {
     let mut why = vec![format!("none of {} points of the space fits", search.entries.len())];
-    let closest = search.entries.iter().filter_map(|e| e.short()).min_by_key(|s| s.peak());
-    why.extend(closest.map(|s| format!("closest: {}: {}", describe(&s.point), shortage(search, s))));
+    let closest = closest(search, families);
+    let described =
+        closest.as_ref().map(|s| format!("closest: {}: {}", describe(&s.point), shortage(search, s)));
+    why.extend(described);
     let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
     for entry in &search.entries {
         let reason = match (&entry.rejected, entry.short()) {
@@ -33,7 +38,25 @@ pub(crate) fn explain(search: &Search<'_>) -> (Vec<String>, String) {
     let mut reasons: Vec<(&str, u64)> = reasons.into_iter().collect();
     reasons.sort_by_key(|(name, n)| (std::cmp::Reverse(*n), *name));
     why.extend(reasons.into_iter().map(|(name, n)| format!("{name}: {n} points")));
-    (why, smallest_change(search.ground.job, closest, search.ground.limit))
+    (why, smallest_change(search.ground.job, closest.as_ref(), search.ground.limit))
+}
+
+/// The smallest choice of the point that is least short of memory.
+fn closest(search: &Search<'_>, families: &Families<'_>) -> Option<Solved> {
+    if let Some(short) = search.entries.iter().filter_map(|e| e.short()).min_by_key(|s| s.peak()) {
+        return Some(short.clone());
+    }
+    // Rejected for their parameters alone: the only ones that were given a bound.
+    let bounded = search.entries.iter().filter(|e| e.bound > 0).map(|e| e.point);
+    let mut points: Vec<Point> = leanest(bounded.collect());
+    points.sort_by_key(|p| search.ground.states(p));
+    let solved = points.iter().take(CLOSEST_TRIED).filter_map(|p| {
+        match solve_point(&search.ground.scenario(*p, families.of(p)?)).0 {
+            Fate::Fits(solved) | Fate::Short(solved) => Some(*solved),
+            Fate::Impossible(_) => None,
+        }
+    });
+    solved.min_by_key(Solved::peak)
 }
 
 fn describe(point: &Point) -> String {
@@ -108,27 +131,30 @@ fn shorter(job: &Job) -> Option<(u64, Point)> {
 
 /// A point of the job's space that fits, with the smallest micro-batch allowed; `None` when there is none.
 fn fitting(job: &Job) -> Option<Point> {
-    let points: Vec<(Point, Option<String>)> = enumerate(job, job.search.ranks)
-        .into_iter()
-        .filter(|(p, why)| why.is_none() && p.schedule == meshwright_ir::Schedule::OneForwardOneBackward)
-        .collect();
-    let least: BTreeMap<_, u64> = points.iter().fold(BTreeMap::new(), |mut least, (p, _)| {
-        let entry = least.entry((p.mesh, p.sequence_parallel)).or_insert(p.micro_batch);
-        *entry = (*entry).min(p.micro_batch);
-        least
-    });
-    let points: Vec<_> =
-        points.into_iter().filter(|(p, _)| least[&(p.mesh, p.sequence_parallel)] == p.micro_batch).collect();
-    let allowed: Vec<Point> = points.iter().map(|(p, _)| *p).collect();
+    let allowed = enumerate(job, job.search.ranks).into_iter().filter(|(_, why)| why.is_none());
+    let allowed = leanest(allowed.map(|(p, _)| p).collect());
     let model = CostModel::new(&job.cluster);
     let ground = Ground::new(job, &model, &allowed);
     let families = Families::new(&ground, &allowed);
-    let search = Search::new(&ground, points);
+    let search = Search::new(&ground, allowed.iter().map(|p| (*p, None)).collect());
     let open = search.entries.iter().filter(|e| e.rejected.is_none());
     // Least parameter states first: those are the likeliest to fit.
     let mut open: Vec<Point> = open.map(|e| e.point).collect();
     open.sort_by_key(|p| ground.states(p));
-    open.into_iter().find(|point| {
-        families.of(point).is_some_and(|f| crate::candidate::smallest_fits(&ground.scenario(*point, f)))
-    })
+    open.into_iter()
+        .find(|point| families.of(point).is_some_and(|f| smallest_fits(&ground.scenario(*point, f))))
+}
+
+/// Of points that differ in micro-batch and schedule alone, the one that holds least: the smallest micro-batch, 1F1B if
+/// it may be.
+fn leanest(points: Vec<Point>) -> Vec<Point> {
+    let rank = |p: &Point| (p.micro_batch, p.schedule == Schedule::Gpipe);
+    let mut least: BTreeMap<(Mesh, bool), Point> = BTreeMap::new();
+    for point in points {
+        let kept = least.entry((point.mesh, point.sequence_parallel)).or_insert(point);
+        if rank(&point) < rank(kept) {
+            *kept = point;
+        }
+    }
+    least.into_values().collect()
 }

@@ -67,7 +67,7 @@ pub(crate) fn plan(search: &Search<'_>, s: &Solved, why: Vec<String>, report: &S
     let (job, point) = (search.ground.job, &s.point);
     let reserved = job.cluster.device.reserved;
     let step = Time(s.time.step).seconds();
-    let floor = Time(search.ground.bound(point).min(s.time.step)).seconds();
+    let floor = Time(search.ground.bound(point)).seconds();
     Plan {
         version: 1,
         job: job.clone(),
@@ -87,7 +87,7 @@ pub(crate) fn plan(search: &Search<'_>, s: &Solved, why: Vec<String>, report: &S
             closed_form_s: step,
             peak_memory_bytes: s.peaks.iter().map(|p| *p + reserved).collect(),
             memory_limit_bytes: search.ground.limit + reserved,
-            lower_bound_s: Time(search.lower.min(s.time.step)).seconds(),
+            lower_bound_s: Time(search.lower).seconds(),
         },
         search: report.clone(),
         why,

@@ -101,7 +101,7 @@ pub fn search(job: &Job, progress: &dyn Fn(Progress)) -> Verdict {
     let best = search.best(&families);
     let report = report::search(&search, &best);
     if best.is_empty() {
-        let (why, smallest_change) = no_fit::explain(&search);
+        let (why, smallest_change) = no_fit::explain(&search, &families);
         return Verdict::NoFit { why, smallest_change, report };
     }
     let plan = |(k, entry): (usize, &usize)| {
@@ -171,7 +171,9 @@ impl<'g> Search<'g> {
             for (k, (fate, n)) in batch.iter().zip(fates) {
                 self.solved += n;
                 if let Fate::Fits(solved) = &fate {
-                    best.push(solved.time.step);
+                    let (step, bound) = (solved.time.step, self.entries[*k].bound);
+                    assert!(step >= bound, "a closed form of {step} ps under its bound of {bound} ps");
+                    best.push(step);
                 }
                 self.entries[*k].fate = Some(fate);
             }

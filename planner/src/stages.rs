@@ -69,7 +69,7 @@ fn even(
                     break;
                 }
                 let total = cost[stage][first].saturating_add(u128::from(time) * u128::from(time));
-                if total < cost[stage + 1][end] {
+                if total != none && total <= cost[stage + 1][end] {
                     (cost[stage + 1][end], from[stage + 1][end]) = (total, first);
                 }
             }

@@ -208,3 +208,28 @@ pub(crate) fn job(model: Model, cluster: Cluster, sequence: u64, global_batch: u
     job.check().unwrap();
     job
 }
+
+/// One host whose cores and memory bandwidth `ranks` ranks share.
+pub(crate) fn host(ranks: u32, cores: u32) -> Cluster {
+    let mut cluster = h100(1);
+    let rate = |x| Bandwidth::try_from(x).unwrap();
+    cluster.device = Device {
+        name: "host".into(),
+        kind: DeviceKind::Cpu,
+        memory: Bytes::gib(16),
+        reserved: Bytes(1 << 28),
+        peak: BTreeMap::from([(DType::F32, FlopRate::try_from(5e10).unwrap())]),
+        memory_bandwidth: rate(2e10),
+        core_bandwidth: Some(rate(1.2e10)),
+        cores,
+        launch: Time::micros(1),
+        curves: vec![],
+        ..cluster.device
+    };
+    cluster.levels.truncate(1);
+    cluster.levels[0] =
+        Level { name: "memory".into(), size: 1, bandwidth: rate(1e10), ..cluster.levels[0].clone() };
+    cluster.devices_per_node = 1;
+    cluster.ranks_per_device = ranks;
+    cluster
+}
