@@ -3,7 +3,7 @@
 //!
 //! # What it will hold
 //!
-//! One file per engine (Megatron-LM, MindSpeed, torchtitan, `DeepSpeed`, …) and one table of them. A file has three parts:
+//! One file per engine (Megatron-LM, MindSpeed, torchtitan, DeepSpeed, …) and one table of them. A file has three parts:
 //!
 //! - **Rules.** What the engine accepts, as functions from a plan or a parsed configuration to problems. A problem names its
 //!   rule, says what was found, and gives the nearest value that would be legal. Each rule carries the range of versions it

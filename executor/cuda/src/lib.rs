@@ -11,7 +11,7 @@
 //! - **Streams.** Each stream of the program is a CUDA stream. An instruction that another stream waits for records an event;
 //!   each entry of `after` on another stream is a `cuStreamWaitEvent`. One host thread enqueues the listing in order.
 //!   That is safe because the checker has proved progress for exactly this: listing order, one operation at a time.
-//! - **Kernels.** Matrix products by `cuBLAS`; the rest by kernels of our own, compiled at run time, fused as the CPU's are. A
+//! - **Kernels.** Matrix products by cuBLAS; the rest by kernels of our own, compiled at run time, fused as the CPU's are. A
 //!   test holds each to the CPU kernel, pass by pass.
 //! - **Communication.** One NCCL communicator per group of axes and stages. The run's poison aborts communicators, so a failed
 //!   rank wakes its peers here as it does among threads.
