@@ -45,6 +45,10 @@ def check(path):
     measured = positive(run["step_time_s"]["measured"], "run.step_time_s.measured")
     predicted = positive(run["step_time_s"]["predicted"], "run.step_time_s.predicted")
     used, planned = run["peak_memory_bytes"]["measured"], run["peak_memory_bytes"]["predicted"]
+    if len(used) != mesh["pp"] or len(planned) != mesh["pp"]:
+        fail(f"peaks {used} and {planned} of {mesh['pp']} stages")
+    if any(u > p for u, p in zip(used, planned)):
+        fail(f"measured peaks {used} exceed planned ones {planned}")
     report(a, ".")
     degrees = " ".join(f"{k}={v}" for k, v in mesh.items())
     print(f"plan: {degrees}, {plan['schedule']}")

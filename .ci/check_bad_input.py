@@ -32,6 +32,8 @@ short = job.replace('data = "../executor"', f'data = "{given("short.txt", "too s
 CASES = [
     # (what, arguments, a word the message must hold)
     ("no command of that name", ["frobnicate"], "frobnicate"),
+    ("ten thousand letters that are no command", ["frob" * 2500], "frob"),
+    ("ten thousand letters that are no precision", ["plan", "--precision", "frob" * 2500], "precision"),
     ("a command that is not built yet", ["whatif", "plan.json", "--json"], "built"),
     ("no such job", ["plan", "missing.toml", "-o", "plan.json", "--json"], "missing.toml"),
     ("no such model", ["plan", "--model", "gpt-nanno", *usual, "-o", "plan.json"], "gpt-nano"),
