@@ -24,7 +24,10 @@ pub fn recompute(code: &BlockCode, level: Recompute) -> BlockCode {
 
 /// Whether an instruction is the attention core.
 fn is_attention(i: &BlockInstruction) -> bool {
-    matches!(&i.action, BlockAction::Kernel(Kernel::Op(OpKernel { op: Op::Attention { .. }, pass: Pass::Forward, .. })))
+    matches!(
+        &i.action,
+        BlockAction::Kernel(Kernel::Op(OpKernel { op: Op::Attention { .. }, pass: Pass::Forward, .. }))
+    )
 }
 
 /// The forward instructions that backward's operands depend on.
@@ -52,7 +55,10 @@ fn rewrite(code: &BlockCode, again: &[bool], at_head: bool) -> BlockCode {
     let mut second: BTreeMap<u32, u32> = BTreeMap::new();
     let mut replay: Vec<BlockInstruction> = Vec::new();
     for (i, _) in code.forward.iter().zip(again).filter(|(_, again)| **again) {
-        debug_assert!(!matches!(&i.action, BlockAction::Kernel(k) if accumulates(k)), "only the loss accumulates in forward");
+        debug_assert!(
+            !matches!(&i.action, BlockAction::Kernel(k) if accumulates(k)),
+            "only the loss accumulates in forward"
+        );
         let reads = i.reads.iter().map(|t| second.get(t).copied().unwrap_or(*t)).collect();
         let mut writes = Vec::new();
         for t in &i.writes {
@@ -81,6 +87,14 @@ fn rewrite(code: &BlockCode, again: &[bool], at_head: bool) -> BlockCode {
         backward.push(BlockInstruction { reads, ..i.clone() });
     }
     let frame = place_frame(&mut tensors, &code.forward, &backward);
-    let workspace = place_workspace(&mut tensors, &code.forward).max(place_workspace(&mut tensors, &backward));
-    BlockCode { tensors, params: code.params.clone(), forward: code.forward.clone(), backward, frame, workspace }
+    let workspace =
+        place_workspace(&mut tensors, &code.forward).max(place_workspace(&mut tensors, &backward));
+    BlockCode {
+        tensors,
+        params: code.params.clone(),
+        forward: code.forward.clone(),
+        backward,
+        frame,
+        workspace,
+    }
 }
