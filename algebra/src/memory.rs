@@ -132,28 +132,27 @@ impl Cursor {
     }
 }
 
-/// Lays out the arena of a stage whose blocks are of these classes; `codes` is indexed by class.
-pub fn stage_memory(model: &Model, codes: &[BlockCode], classes: &[u32], shape: &StageShape) -> StageMemory {
+/// Lays out the arena of a stage whose blocks, in order, are of these classes and expand to these codes.
+pub fn stage_memory(model: &Model, chain: &[(u32, &BlockCode)], shape: &StageShape) -> StageMemory {
     let mut cursor = Cursor(Bytes::ZERO);
-    let mut blocks: Vec<BlockPlace> = classes
-        .iter()
-        .map(|_| BlockPlace { params: vec![], input: Bytes::ZERO, kept: Bytes::ZERO })
-        .collect();
+    let mut blocks: Vec<BlockPlace> =
+        chain.iter().map(|_| BlockPlace { params: vec![], input: Bytes::ZERO, kept: Bytes::ZERO }).collect();
     let mut marks = vec![Bytes::ZERO];
     // A parameter tied to one that lives on this stage is that one.
     let owner = |tie: &meshwright_ir::Tie| {
         let (class, node) = model.tied_to(tie)?;
-        let block = classes.iter().position(|c| *c == class)?;
+        let block = chain.iter().position(|(c, _)| *c == class)?;
         let name = &model.classes[class as usize].nodes[node as usize].name;
-        let param = codes[class as usize]
+        let param = chain[block]
+            .1
             .params
             .iter()
             .position(|p| p.name.rsplit_once('.').is_some_and(|(n, _)| n == name))?;
         Some((block as u32, param as u32))
     };
     let compute = shape.precision.compute();
-    for (b, class) in classes.iter().enumerate() {
-        for p in &codes[*class as usize].params {
+    for (b, (_, code)) in chain.iter().enumerate() {
+        for p in &code.params {
             let shared = p.tied.as_ref().and_then(owner).filter(|(block, _)| *block as usize != b);
             let weight = if shared.is_some() { Bytes::ZERO } else { cursor.take(compute.bytes(p.elements)) };
             blocks[b].params.push(ParamPlace {
@@ -168,8 +167,8 @@ pub fn stage_memory(model: &Model, codes: &[BlockCode], classes: &[u32], shape: 
     marks.push(cursor.0);
     let own = |blocks: &[BlockPlace], b: usize, p: usize| blocks[b].params[p].shared.is_none();
     let each = |f: &mut dyn FnMut(usize, usize, u64)| {
-        for (b, class) in classes.iter().enumerate() {
-            for (p, param) in codes[*class as usize].params.iter().enumerate() {
+        for (b, (_, code)) in chain.iter().enumerate() {
+            for (p, param) in code.params.iter().enumerate() {
                 f(b, p, param.elements);
             }
         }
@@ -190,9 +189,9 @@ pub fn stage_memory(model: &Model, codes: &[BlockCode], classes: &[u32], shape: 
     });
     marks.push(cursor.0);
     let mut gradient_groups = Vec::new();
-    for (b, class) in classes.iter().enumerate() {
+    for (b, (_, code)) in chain.iter().enumerate() {
         let mut groups: BTreeMap<AxisSet, Vec<u32>> = BTreeMap::new();
-        for (p, param) in codes[*class as usize].params.iter().enumerate() {
+        for (p, param) in code.params.iter().enumerate() {
             if own(&blocks, b, p) {
                 groups.entry(param.sync).or_default().push(p as u32);
             }
@@ -201,14 +200,14 @@ pub fn stage_memory(model: &Model, codes: &[BlockCode], classes: &[u32], shape: 
             let mut at = cursor.0;
             for p in &members {
                 blocks[b].params[*p as usize].gradient = at;
-                at += DType::F32.bytes(codes[*class as usize].params[*p as usize].elements);
+                at += DType::F32.bytes(code.params[*p as usize].elements);
             }
             cursor.take(at - cursor.0);
             gradient_groups.push((b as u32, axes, members));
         }
     }
     marks.push(cursor.0);
-    for b in 0..classes.len() {
+    for b in 0..chain.len() {
         for p in 0..blocks[b].params.len() {
             if let Some((ob, op)) = blocks[b].params[p].shared {
                 let owner = blocks[ob as usize].params[op as usize].clone();
@@ -219,8 +218,7 @@ pub fn stage_memory(model: &Model, codes: &[BlockCode], classes: &[u32], shape: 
     let scalars = [cursor.take(Bytes(4)), cursor.take(Bytes(4))];
     let boundary_bytes = compute.bytes(shape.boundary_elements).align(ALIGNMENT);
     let mut frame = Cursor(Bytes::ZERO);
-    for (b, class) in classes.iter().enumerate() {
-        let code = &codes[*class as usize];
+    for (b, (_, code)) in chain.iter().enumerate() {
         if code.tensor_at(Home::Input).is_some() {
             blocks[b].input = frame.take(boundary_bytes);
         }
@@ -235,12 +233,12 @@ pub fn stage_memory(model: &Model, codes: &[BlockCode], classes: &[u32], shape: 
     };
     let boundary = [region(!last), region(!last), region(!first)];
     marks.push(cursor.0);
-    let handover = if classes.len() > 1 {
+    let handover = if chain.len() > 1 {
         [cursor.take(boundary_bytes), cursor.take(boundary_bytes)]
     } else {
         [Bytes::ZERO; 2]
     };
-    let needed = classes.iter().map(|c| codes[*c as usize].workspace).max().unwrap_or_default();
+    let needed = chain.iter().map(|(_, code)| code.workspace).max().unwrap_or_default();
     let workspace = cursor.take(needed);
     marks.push(cursor.0);
     let names = [

@@ -88,7 +88,7 @@ impl<'a, 'p> Writer<'a, 'p> {
     }
 
     fn code_of(&self, block: usize) -> &'a BlockCode {
-        &self.context.codes[self.classes[block] as usize]
+        self.context.code(self.global_block(block) as usize)
     }
 
     fn global_block(&self, block: usize) -> u16 {

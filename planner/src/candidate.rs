@@ -236,7 +236,8 @@ impl<'a> Scenario<'a> {
                 optimizer: self.job.training.optimizer,
             };
             let run = &self.blocks[stage.first as usize..][..stage.blocks as usize];
-            stage_memory(&self.job.model, &codes, run, &shape).peak
+            let chain: Vec<(u32, &BlockCode)> = run.iter().map(|c| (*c, &codes[*c as usize])).collect();
+            stage_memory(&self.job.model, &chain, &shape).peak
         };
         stages.iter().enumerate().map(peak).collect()
     }

@@ -78,7 +78,7 @@ pub(crate) fn plan(search: &Search<'_>, s: &Solved, why: Vec<String>, report: &S
         stages: s.stages.clone(),
         boundary: boundary(point.degree(Axis::Dp) > 1, point.sequence_parallel),
         classes: s.classes.iter().map(|c| c.plan.clone()).collect(),
-        recompute: Recompute::None,
+        recompute: vec![Recompute::None; job.model.blocks().len()],
         algorithms: search.ground.prices(point).algorithms().clone(),
         prediction: Prediction {
             step_time_s: step,

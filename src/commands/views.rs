@@ -116,7 +116,7 @@ pub(crate) fn plan_view(plan: &Plan, seconds: f64) -> PlanView {
         microbatch: plan.micro_batch,
         microbatches: plan.micro_batches,
         schedule: plan.schedule.to_string(),
-        recompute: plan.recompute.to_string(),
+        recompute: plan.recompute_summary(),
         optimizer_sharding: "none",
         step_time_s: p.step_time_s,
         step_time_band_s: p.step_time_band_s,

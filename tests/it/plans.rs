@@ -137,7 +137,7 @@ pub fn plan(shape: &Shape, choose: &mut Choose<'_>) -> Option<Plan> {
         stages: stages.map(|(from, to)| StagePlan { first: from, blocks: to - from }).collect(),
         boundary,
         classes,
-        recompute: Recompute::None,
+        recompute: vec![Recompute::None; blocks as usize],
         algorithms,
         prediction: Prediction {
             step_time_s: 0.0,

@@ -111,7 +111,7 @@ fn tiles(report: &Report<'_>) -> Vec<Tile> {
     tiles.push(tile(
         "Training",
         format!("{}, {}", t.precision, t.optimizer),
-        format!("recompute: {}; {}", plan.recompute, sequence_parallel(report)),
+        format!("recompute: {}; {}", plan.recompute_summary(), sequence_parallel(report)),
     ));
     tiles
 }
