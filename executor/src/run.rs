@@ -208,7 +208,7 @@ impl RankRun<'_, '_> {
         let measured = self.opened.step(&settings)?;
         // Every rank of the last stage holds the loss of the whole batch; the first of them tells it.
         let code = self.program.code_of(self.rank);
-        let tells = self.rank % self.program.mesh.stride(Axis::Pp) == 0;
+        let tells = self.rank.is_multiple_of(self.program.mesh.stride(Axis::Pp));
         let share = code.loss.filter(|_| tells).map_or(0.0, |b| f64::from(self.opened.read(b)[0]));
         let loss = f64::from(self.meet(share as f32)?) / self.program.tokens as f64;
         let took = (self.epoch.elapsed() - began).as_secs_f64();
