@@ -63,7 +63,7 @@ impl AxisSet {
     pub const EMPTY: AxisSet = AxisSet(0);
 
     /// The set of one axis.
-    pub fn of(axis: Axis) -> Self {
+    pub const fn of(axis: Axis) -> Self {
         AxisSet(1 << axis as u8)
     }
     /// Whether `axis` is in the set.

@@ -3,3 +3,5 @@
 mod conformance;
 mod parity;
 mod plans;
+mod planted;
+mod planting;

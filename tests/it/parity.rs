@@ -5,7 +5,7 @@ use meshwright_executor::{Cpu, RunOptions, RunOutcome, train};
 use meshwright_ir::program::Program;
 use meshwright_ir::{Model, Plan, Schedule};
 
-pub fn options(steps: u64) -> RunOptions {
+pub(crate) fn options(steps: u64) -> RunOptions {
     RunOptions {
         steps,
         seed: 1,
@@ -17,25 +17,25 @@ pub fn options(steps: u64) -> RunOptions {
     }
 }
 
-pub fn run_program(program: Program, steps: u64) -> Result<RunOutcome, String> {
+pub(crate) fn run_program(program: Program, steps: u64) -> Result<RunOutcome, String> {
     let checked = program.check().map_err(|f| f.to_string())?;
     train(&checked, &Cpu, &plans::ids, &options(steps), &|_, _, _| {}).map_err(|e| e.to_string())
 }
 
-pub fn run(plan: &Plan, steps: u64) -> RunOutcome {
+pub(crate) fn run(plan: &Plan, steps: u64) -> RunOutcome {
     run_program(meshwright_lowering::lower(plan).unwrap(), steps).unwrap()
 }
 
-pub fn shape(model: Model, dp: u32, tp: u32, pp: u32, sp: bool, schedule: Schedule) -> Shape {
+pub(crate) fn shape(model: Model, dp: u32, tp: u32, pp: u32, sp: bool, schedule: Schedule) -> Shape {
     Shape { model, dp, tp, pp, sp, micro_batch: 2, global_batch: 8, sequence: 16, schedule }
 }
 
-pub fn single(model: Model, steps: u64) -> RunOutcome {
+pub(crate) fn single(model: Model, steps: u64) -> RunOutcome {
     let shape = shape(model, 1, 1, 1, false, Schedule::OneForwardOneBackward);
     run(&plans::plan(&shape, &mut plans::megatron(false)).unwrap(), steps)
 }
 
-pub fn assert_same_losses(what: &str, reference: &RunOutcome, outcome: &RunOutcome) {
+pub(crate) fn assert_same_losses(what: &str, reference: &RunOutcome, outcome: &RunOutcome) {
     for (step, (a, b)) in reference.losses.iter().zip(&outcome.losses).enumerate() {
         assert!((a - b).abs() <= 1e-5 * a.abs(), "{what}: loss {b} instead of {a} at step {step}");
     }

@@ -1,7 +1,7 @@
 //! Plans for tests, built from any choice of strategies instead of by the planner, so that the rest of the path meets
 //! legal plans the planner would never choose.
 
-use meshwright_algebra::{Converter, Shapes, class_plan, step_elements, strategies};
+use meshwright_algebra::{Converter, Shapes, class_plan, strategies};
 use meshwright_ir::program::IdKind;
 use meshwright_ir::{
     Algorithm, Axis, Bytes, Cluster, Job, Layout, Mesh, Model, Optimizer, Plan, Precision, Prediction,
@@ -10,25 +10,25 @@ use meshwright_ir::{
 use std::collections::BTreeMap;
 
 /// A small GPT-2: tied embeddings, biases, learned positions.
-pub fn gpt(layers: u32) -> Model {
+pub(crate) fn gpt(layers: u32) -> Model {
     let config = format!(
         r#"{{"model_type":"gpt2","vocab_size":64,"n_positions":16,"n_embd":32,"n_layer":{layers},"n_head":4,
-            "activation_function":"gelu_new","layer_norm_epsilon":1e-5,"tie_word_embeddings":true}}"#
+            "activation_function":"gelu_new","initializer_range":0.1,"layer_norm_epsilon":1e-5,"tie_word_embeddings":true}}"#
     );
     meshwright_zoo::model_from_config("tiny-gpt.json", "tiny-gpt", &config).unwrap()
 }
 
 /// A small Qwen3: grouped queries, rotary positions, per-head norms, gated MLP, untied head.
-pub fn qwen(layers: u32) -> Model {
+pub(crate) fn qwen(layers: u32) -> Model {
     let config = format!(
         r#"{{"model_type":"qwen3","vocab_size":64,"max_position_embeddings":64,"hidden_size":32,"num_hidden_layers":{layers},
             "num_attention_heads":8,"num_key_value_heads":4,"head_dim":8,"intermediate_size":48,"rms_norm_eps":1e-6,
-            "rope_theta":10000.0,"hidden_act":"silu","tie_word_embeddings":false}}"#
+            "rope_theta":10000.0,"initializer_range":0.1,"hidden_act":"silu","tie_word_embeddings":false}}"#
     );
     meshwright_zoo::model_from_config("tiny-qwen.json", "tiny-qwen", &config).unwrap()
 }
 
-pub fn cluster(ranks: u32) -> Cluster {
+pub(crate) fn cluster(ranks: u32) -> Cluster {
     let text = format!(
         r#"
         name = "test"
@@ -50,23 +50,23 @@ pub fn cluster(ranks: u32) -> Cluster {
 
 /// What a test plan is.
 #[derive(Clone)]
-pub struct Shape {
-    pub model: Model,
-    pub dp: u32,
-    pub tp: u32,
-    pub pp: u32,
-    pub sp: bool,
-    pub micro_batch: u64,
-    pub global_batch: u64,
-    pub sequence: u64,
-    pub schedule: Schedule,
+pub(crate) struct Shape {
+    pub(crate) model: Model,
+    pub(crate) dp: u32,
+    pub(crate) tp: u32,
+    pub(crate) pp: u32,
+    pub(crate) sp: bool,
+    pub(crate) micro_batch: u64,
+    pub(crate) global_batch: u64,
+    pub(crate) sequence: u64,
+    pub(crate) schedule: Schedule,
 }
 
 /// Chooses one of an op's legal strategies: given class, node name, and the choices.
-pub type Choose<'a> = dyn FnMut(&str, &str, &[Strategy]) -> usize + 'a;
+pub(crate) type Choose<'a> = dyn FnMut(&str, &str, &[Strategy]) -> usize + 'a;
 
 /// A plan with the chosen strategies and cheapest conversions by elements moved.
-pub fn plan(shape: &Shape, choose: &mut Choose<'_>) -> Option<Plan> {
+pub(crate) fn plan(shape: &Shape, choose: &mut Choose<'_>) -> Option<Plan> {
     let mesh = Mesh::new([(Axis::Dp, shape.dp), (Axis::Tp, shape.tp), (Axis::Pp, shape.pp)]).unwrap();
     let replica_batch = shape.global_batch / u64::from(shape.dp);
     let shapes = Shapes { batch: shape.micro_batch * u64::from(shape.dp), sequence: shape.sequence };
@@ -154,7 +154,7 @@ pub fn plan(shape: &Shape, choose: &mut Choose<'_>) -> Option<Plan> {
 }
 
 /// The customary choice: attention and MLP column then row, norms along the sequence when `sp`, vocabulary cut.
-pub fn megatron(sp: bool) -> impl FnMut(&str, &str, &[Strategy]) -> usize {
+pub(crate) fn megatron(sp: bool) -> impl FnMut(&str, &str, &[Strategy]) -> usize {
     move |_, node, legal| {
         let wanted: &[u8] = match node.trim_end_matches(".bias") {
             "q" | "k" | "v" | "up" | "gate" if node.ends_with(".bias") => &[2],
@@ -174,7 +174,7 @@ pub fn megatron(sp: bool) -> impl FnMut(&str, &str, &[Strategy]) -> usize {
 }
 
 /// Deterministic pseudo-random choices.
-pub fn random(mut state: u64) -> impl FnMut(&str, &str, &[Strategy]) -> usize {
+pub(crate) fn random(mut state: u64) -> impl FnMut(&str, &str, &[Strategy]) -> usize {
     move |_, _, legal| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 33) as usize % legal.len()
@@ -182,28 +182,11 @@ pub fn random(mut state: u64) -> impl FnMut(&str, &str, &[Strategy]) -> usize {
 }
 
 /// Ids that depend only on step, sample and position.
-pub fn ids(what: IdKind, step: u64, sample: u64, first: u64, into: &mut [u32]) {
+pub(crate) fn ids(what: IdKind, step: u64, sample: u64, first: u64, into: &mut [u32]) {
     let shift = u64::from(what == IdKind::Targets);
     for (k, id) in into.iter_mut().enumerate() {
         let at = first + k as u64 + shift;
         // A short cycle per sample, so that there is something to learn.
         *id = ((at * (sample % 5 + 1) + step % 3) * 7 % 61) as u32;
     }
-}
-
-/// Elements that conversions of a plan move, for a sanity check of test plans.
-pub fn moved(plan: &Plan) -> u64 {
-    let shape = [
-        plan.micro_batch * u64::from(plan.mesh.degree(Axis::Dp)),
-        plan.job.training.sequence,
-        plan.job.model.hidden,
-    ];
-    let values = plan.classes.iter().flat_map(|c| c.input.iter());
-    values
-        .flat_map(|v| {
-            v.copies
-                .iter()
-                .flat_map(|c| c.steps.iter().map(|s| step_elements(*s, &v.produced, &shape, &plan.mesh)))
-        })
-        .sum()
 }

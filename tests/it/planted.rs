@@ -1,0 +1,355 @@
+//! Planted bugs: each row breaks a correct program in one way that a lowering might, and names who must notice: a rule of
+//! the checker, or the comparison of losses with a single rank. SGD with an active clip, since AdamW forgives a gradient of
+//! the wrong size. Nothing runs that the checker refuses, so no row can hang.
+
+use crate::parity::{options, shape};
+use crate::plans::{self, Shape, gpt};
+use crate::planting::{
+    collective, drop, edit, exchanges, kernel, kernels, op, ops, serialise, split_exchange, sums, swap,
+};
+use meshwright_executor::{Cpu, RunOptions, train};
+use meshwright_ir::program::{Action, BufferClass, CollectiveKind, Kernel, OpKernel, Parts, Pass, Program};
+use meshwright_ir::{Axis, AxisSet, Bytes, Op, Optimizer, Schedule};
+
+const DP: AxisSet = AxisSet::of(Axis::Dp);
+const TP: AxisSet = AxisSet::of(Axis::Tp);
+const PP: AxisSet = AxisSet::of(Axis::Pp);
+
+/// Which correct program a bug is planted in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Base {
+    /// dp 2, tp 2 with sequence parallelism, two micro-batches.
+    Square,
+    /// tp 2 with sequence parallelism, pp 2, four micro-batches of 1F1B.
+    Stages,
+    /// pp 3, four micro-batches of GPipe: every frame lives until its backward.
+    Chain,
+    /// dp 2, tp 2, strategies drawn at random.
+    Drawn,
+}
+
+impl Base {
+    fn program(self) -> Program {
+        let shape = |dp, tp, pp, sp, schedule| shape(gpt(2), dp, tp, pp, sp, schedule);
+        let megatron = &mut plans::megatron(true);
+        match self {
+            Base::Square => lowered(&shape(2, 2, 1, true, Schedule::Gpipe), megatron),
+            Base::Stages => lowered(&shape(1, 2, 2, true, Schedule::OneForwardOneBackward), megatron),
+            Base::Chain => lowered(&shape(1, 1, 3, false, Schedule::Gpipe), megatron),
+            Base::Drawn => lowered(&shape(2, 2, 1, false, Schedule::Gpipe), &mut plans::random(3)),
+        }
+    }
+}
+
+fn lowered(shape: &Shape, choose: &mut plans::Choose<'_>) -> Program {
+    let mut plan = plans::plan(shape, choose).unwrap();
+    plan.job.training.optimizer = Optimizer::Sgd;
+    meshwright_lowering::lower(&plan).unwrap()
+}
+
+fn losses(program: Program) -> Result<Vec<f64>, String> {
+    let checked = program.check().map_err(|f| format!("check: {}", f.rule))?;
+    let options = RunOptions { learning_rate: 0.5, clip: 0.2, warmup: 0, ..options(4) };
+    let outcome = train(&checked, &Cpu, &plans::ids, &options, &|_, _, _| {});
+    outcome.map(|o| o.losses).map_err(|e| format!("run: {e}"))
+}
+
+/// Who notices that the program is wrong.
+fn caught(program: Program, reference: &[f64]) -> String {
+    match losses(program) {
+        Ok(found) if reference.iter().zip(&found).all(|(a, b)| (a - b).abs() <= 1e-5 * a) => "nobody".into(),
+        Ok(_) => "parity".into(),
+        Err(who) => who,
+    }
+}
+
+fn square_linear(o: &OpKernel) -> bool {
+    matches!(o.op, Op::Linear { input: 32, output: 32, .. })
+}
+
+fn weight(p: &Program, name: &str) -> u32 {
+    p.roles[0].parameters.iter().find(|w| w.name == name).map(|w| w.weight).unwrap()
+}
+
+fn replaced(list: &[u32], from: u32, to: u32) -> Vec<u32> {
+    list.iter().map(|b| if *b == from { to } else { *b }).collect()
+}
+
+/// Lets one weight gradient of stage 1 read what the same op of an earlier micro-batch kept.
+fn read_another_frame(p: &mut Program) {
+    let code = &p.roles[1];
+    let back = ops(Pass::BackwardWeight, square_linear);
+    let kept: Vec<u32> = (0..code.instructions.len())
+        .filter(|k| {
+            let action = code.instructions[*k].action;
+            back(p, &Parts { action, stream: 0, reads: vec![], writes: vec![], after: vec![] })
+        })
+        .map(|k| code.reads(k)[1])
+        .collect();
+    let name = |b: &u32| code.buffers[*b as usize].name;
+    let (stale, own) = (kept[0], *kept[1..].iter().find(|b| name(b) == name(&kept[0])).unwrap());
+    let reads_own = |p: &Program, i: &Parts| back(p, i) && i.reads[1] == own;
+    edit(p, 1, 0, reads_own, |_, i| Some(Parts { reads: replaced(&i.reads, own, stale), ..i }));
+}
+
+type Plant = fn(&mut Program);
+
+const BUGS: &[(&str, Base, Plant, &str)] = &[
+    (
+        "a gradient all_reduce is dropped",
+        Base::Square,
+        |p| edit(p, 0, 0, sums(0, DP, BufferClass::Gradient), drop),
+        "parity",
+    ),
+    (
+        "a gradient all_reduce runs over the wrong group",
+        Base::Square,
+        |p| {
+            let wrong = |p: &mut Program, i| collective(p, i, |c| c.axes = TP);
+            edit(p, 0, 0, sums(0, DP, BufferClass::Gradient), wrong);
+            serialise(p);
+        },
+        "parity",
+    ),
+    (
+        "the operands of a linear are swapped",
+        Base::Square,
+        |p| {
+            // The row-parallel projection: its piece of the weight is as large as its piece of the input.
+            let row = |o: &OpKernel| square_linear(o) && !o.axes[2].is_empty();
+            edit(p, 0, 0, ops(Pass::Forward, row), |_, i| {
+                Some(Parts { reads: vec![i.reads[1], i.reads[0]], ..i })
+            });
+        },
+        "parity",
+    ),
+    (
+        "a wait for another stream is dropped",
+        Base::Square,
+        |p| {
+            let waits = |_: &Program, i: &Parts| !i.after.is_empty();
+            edit(p, 0, 0, waits, |_, i| Some(Parts { after: vec![], ..i }));
+        },
+        "check: race",
+    ),
+    (
+        "a second micro-batch overwrites a weight's gradient",
+        Base::Square,
+        |p| {
+            let adds = ops(Pass::BackwardWeight, |o| o.accumulate);
+            edit(p, 0, 3, adds, |p, i| op(p, i, |o| o.accumulate = false));
+        },
+        "parity",
+    ),
+    (
+        "a slice is cut by the wrong axis",
+        Base::Drawn,
+        |p| {
+            let cut = kernels(|k| matches!(k, Kernel::Slice { axes, .. } if *axes == TP));
+            edit(p, 0, 0, cut, |p, i| {
+                kernel(p, i, |k| {
+                    if let Kernel::Slice { axes, .. } = k {
+                        *axes = DP;
+                    }
+                })
+            });
+        },
+        "parity",
+    ),
+    (
+        "a vocabulary shard looks its rows up at another rank's offset",
+        Base::Square,
+        |p| {
+            let lookup = ops(Pass::Forward, |o| matches!(o.op, Op::Embedding { rows: 64, .. }));
+            edit(p, 0, 0, lookup, |p, i| op(p, i, |o| o.axes[2] = DP));
+        },
+        "parity",
+    ),
+    (
+        "a position embedding ignores where its piece of the sequence starts",
+        Base::Square,
+        |p| {
+            let lookup = ops(Pass::Forward, |o| matches!(o.op, Op::Embedding { rows: 16, .. }));
+            edit(p, 0, 0, lookup, |p, i| op(p, i, |o| o.axes[1] = AxisSet::EMPTY));
+        },
+        "parity",
+    ),
+    (
+        "every replica loads the first one's tokens",
+        Base::Square,
+        |p| {
+            edit(p, 0, 0, kernels(|k| matches!(k, Kernel::Load { .. })), |p, i| {
+                kernel(p, i, |k| {
+                    if let Kernel::Load { batch_axes, .. } = k {
+                        *batch_axes = AxisSet::EMPTY;
+                    }
+                })
+            });
+        },
+        "parity",
+    ),
+    (
+        "a sum of activations is a maximum",
+        Base::Drawn,
+        |p| {
+            edit(p, 0, 0, sums(0, TP, BufferClass::Workspace), |p, i| {
+                collective(p, i, |c| c.kind = CollectiveKind::AllReduceMax)
+            });
+        },
+        "parity",
+    ),
+    (
+        "pieces are not put in place after an all_gather",
+        Base::Square,
+        |p| {
+            edit(p, 0, 0, kernels(|k| matches!(k, Kernel::Unpack { .. })), |p, i| {
+                kernel(p, i, |k| {
+                    if let Kernel::Unpack { outer, inner, .. } = k {
+                        (*outer, *inner) = (1, *outer * *inner);
+                    }
+                })
+            });
+        },
+        "parity",
+    ),
+    (
+        "a send is dropped",
+        Base::Stages,
+        |p| edit(p, 0, 0, exchanges(|x| x.send.is_some()), drop),
+        "check: unmatched message",
+    ),
+    (
+        "an exchange is split, and both stages send first",
+        Base::Stages,
+        |p| (0..2).for_each(|role| split_exchange(p, role)),
+        "check: deadlock",
+    ),
+    (
+        "two receives change places",
+        Base::Chain,
+        |p| swap(p, 1, exchanges(|x| x.receive.is_some() && x.peer < 0)),
+        "check: use before write",
+    ),
+    (
+        "two sends change places",
+        Base::Chain,
+        |p| swap(p, 0, exchanges(|x| x.send.is_some())),
+        "check: use before write",
+    ),
+    (
+        "the norm counts what every tensor rank holds as often as there are ranks",
+        Base::Square,
+        |p| {
+            let shared = kernels(|k| matches!(k, Kernel::SumSquares { replicas, .. } if *replicas > 1));
+            edit(p, 0, 0, shared, |p, i| {
+                kernel(p, i, |k| {
+                    if let Kernel::SumSquares { replicas, .. } = k {
+                        *replicas = 1;
+                    }
+                })
+            });
+        },
+        "parity",
+    ),
+    (
+        "the norm is not summed over the stages",
+        Base::Stages,
+        |p| {
+            for role in 0..2 {
+                let norm = p.roles[role].norm.unwrap();
+                let sum = move |_: &Program, i: &Parts| {
+                    matches!(i.action, Action::Collective(_)) && i.writes == [norm]
+                };
+                edit(p, role, 0, sum, drop);
+            }
+        },
+        "parity",
+    ),
+    (
+        "a tied copy's gradient is summed over every stage",
+        Base::Chain,
+        |p| {
+            for role in [0, 2] {
+                edit(p, role, 0, sums(role, PP, BufferClass::Gradient), |p, i| {
+                    collective(p, i, |c| c.stages = None)
+                });
+            }
+        },
+        "check: incomplete group",
+    ),
+    (
+        "a tied copy's gradient is summed on one of its stages only",
+        Base::Chain,
+        |p| edit(p, 2, 0, sums(2, PP, BufferClass::Gradient), drop),
+        "check: incomplete group",
+    ),
+    (
+        "the gradients of a tied parameter's copies are not summed",
+        Base::Chain,
+        |p| [0, 2].into_iter().for_each(|r| edit(p, r, 0, sums(r, PP, BufferClass::Gradient), drop)),
+        "parity",
+    ),
+    ("the loss is divided by the tokens of one replica", Base::Square, |p| p.tokens /= 2, "parity"),
+    (
+        "a backward pass reads the activation of another micro-batch",
+        Base::Chain,
+        read_another_frame,
+        "parity",
+    ),
+    (
+        "one layer computes with the other's queries",
+        Base::Square,
+        |p| {
+            let (own, other) = (weight(p, "layer.0.q.weight"), weight(p, "layer.1.q.weight"));
+            let reads_own =
+                |p: &Program, i: &Parts| ops(Pass::Forward, |_| true)(p, i) && i.reads.contains(&own);
+            edit(p, 0, 0, reads_own, |_, i| Some(Parts { reads: replaced(&i.reads, own, other), ..i }));
+        },
+        "parity",
+    ),
+    (
+        "a kept activation lies where the next one is written",
+        Base::Square,
+        |p| {
+            let kept = p.roles[0].buffers.iter_mut().filter(|b| b.class == BufferClass::Activation);
+            if let [first, second, ..] = &mut kept.collect::<Vec<_>>()[..] {
+                second.offset = first.offset;
+            }
+        },
+        "check: use after free",
+    ),
+    (
+        "the arena is too short",
+        Base::Stages,
+        |p| p.roles[1].arena = p.roles[1].arena - Bytes(256),
+        "check: arena",
+    ),
+    (
+        "a collective waits on the compute stream",
+        Base::Square,
+        |p| {
+            let any = |_: &Program, i: &Parts| matches!(i.action, Action::Collective(_));
+            edit(p, 0, 0, any, |_, i| Some(Parts { stream: 0, ..i }));
+        },
+        "check: malformed",
+    ),
+];
+
+#[test]
+fn every_planted_bug_is_caught() {
+    let single = shape(gpt(2), 1, 1, 1, false, Schedule::Gpipe);
+    let reference = losses(lowered(&single, &mut plans::megatron(false))).unwrap();
+    for base in [Base::Square, Base::Stages, Base::Chain, Base::Drawn] {
+        assert_eq!(caught(base.program(), &reference), "nobody", "{base:?} is wrong to begin with");
+    }
+    let (found, expected): (Vec<_>, Vec<_>) = BUGS
+        .iter()
+        .map(|(bug, base, plant, expected)| {
+            let mut program = base.program();
+            plant(&mut program);
+            assert!(program != base.program(), "{bug}: nothing was planted");
+            (format!("{bug}: {}", caught(program, &reference)), format!("{bug}: {expected}"))
+        })
+        .unzip();
+    assert_eq!(found, expected);
+}
