@@ -3,9 +3,9 @@
 //! that blocks share. Lowering places buffers at exactly these offsets, so the planner's closed form and the planned
 //! peak are one number. The order of regions and the 256-byte granule are choices, not physics.
 
-use crate::expand::{BlockCode, BlockInstruction, Home, Tensor, is_unplaced};
+use crate::expand::{BlockCode, BlockInstruction, Home, Scope, Tensor, is_unplaced};
 use meshwright_ir::program::Kernel;
-use meshwright_ir::{AxisSet, Bytes, DType, Model, Optimizer, Precision};
+use meshwright_ir::{AxisSet, Bytes, DType, Model, Optimizer, Precision, Tie};
 use std::collections::BTreeMap;
 
 /// Every buffer starts at a multiple of this many bytes (what CUDA allocators use), gradients of one group aside.
@@ -81,13 +81,26 @@ pub struct BlockPlace {
     pub kept: Bytes,
 }
 
+/// Gradients that are summed together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GradientGroup {
+    /// Block of the stage.
+    pub block: u32,
+    /// Axes they are summed over.
+    pub axes: AxisSet,
+    /// Pieces that the sum is split into among replicas; 1 when every replica gets all of it.
+    pub pieces: u64,
+    /// Parameters of the block.
+    pub members: Vec<u32>,
+}
+
 /// The arena of one stage's ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageMemory {
     /// Blocks of the stage, in order.
     pub blocks: Vec<BlockPlace>,
-    /// Groups of gradients that are contiguous: `(block of the stage, axes, parameters)`.
-    pub gradient_groups: Vec<(u32, AxisSet, Vec<u32>)>,
+    /// Groups of gradients that are contiguous and summed together.
+    pub gradient_groups: Vec<GradientGroup>,
     /// Loss, squared gradient norm.
     pub scalars: [Bytes; 2],
     /// Start of each frame.
@@ -119,6 +132,27 @@ pub struct StageShape {
     pub precision: Precision,
     /// Update rule.
     pub optimizer: Optimizer,
+    /// Axes among which optimizer state and master weights are split, and how many pieces that makes.
+    pub pieces: (AxisSet, u64),
+}
+
+impl StageShape {
+    /// How many pieces a parameter's master and moments are split into: as many as there are replicas where its gradient
+    /// is summed over all of them and its elements divide evenly. A tied parameter with copies on two stages stays whole,
+    /// since the copies are summed after the replicas.
+    pub fn pieces_of(&self, model: &Model, class: u32, param: &Scope) -> u64 {
+        let (axes, n) = self.pieces;
+        let summed = !axes.is_empty() && axes.iter().all(|a| param.sync.contains(a));
+        let owns = |tie: &Tie| {
+            model.tied_to(tie).is_some_and(|(c, node)| {
+                let name = &model.classes[c as usize].nodes[node as usize].name;
+                c == class && param.name.rsplit_once('.').is_some_and(|(owner, _)| owner == name)
+            })
+        };
+        let ties = || model.classes.iter().flat_map(|c| &c.nodes).filter_map(|n| n.tied.as_ref());
+        let copied = self.stage.1 > 1 && (param.tied.is_some() || ties().any(owns));
+        if summed && !copied && param.elements.is_multiple_of(n) { n } else { 1 }
+    }
 }
 
 /// Hands out aligned offsets.
@@ -166,10 +200,11 @@ pub fn stage_memory(model: &Model, chain: &[(u32, &BlockCode)], shape: &StageSha
     }
     marks.push(cursor.0);
     let own = |blocks: &[BlockPlace], b: usize, p: usize| blocks[b].params[p].shared.is_none();
+    // Elements of each parameter's master and moments.
     let each = |f: &mut dyn FnMut(usize, usize, u64)| {
-        for (b, (_, code)) in chain.iter().enumerate() {
+        for (b, (class, code)) in chain.iter().enumerate() {
             for (p, param) in code.params.iter().enumerate() {
-                f(b, p, param.elements);
+                f(b, p, param.elements / shape.pieces_of(model, *class, param));
             }
         }
     };
@@ -189,21 +224,22 @@ pub fn stage_memory(model: &Model, chain: &[(u32, &BlockCode)], shape: &StageSha
     });
     marks.push(cursor.0);
     let mut gradient_groups = Vec::new();
-    for (b, (_, code)) in chain.iter().enumerate() {
-        let mut groups: BTreeMap<AxisSet, Vec<u32>> = BTreeMap::new();
+    for (b, (class, code)) in chain.iter().enumerate() {
+        let mut groups: BTreeMap<(AxisSet, u64), Vec<u32>> = BTreeMap::new();
         for (p, param) in code.params.iter().enumerate() {
             if own(&blocks, b, p) {
-                groups.entry(param.sync).or_default().push(p as u32);
+                let pieces = shape.pieces_of(model, *class, param);
+                groups.entry((param.sync, pieces)).or_default().push(p as u32);
             }
         }
-        for (axes, members) in groups {
+        for ((axes, pieces), members) in groups {
             let mut at = cursor.0;
             for p in &members {
                 blocks[b].params[*p as usize].gradient = at;
                 at += DType::F32.bytes(code.params[*p as usize].elements);
             }
             cursor.take(at - cursor.0);
-            gradient_groups.push((b as u32, axes, members));
+            gradient_groups.push(GradientGroup { block: b as u32, axes, pieces, members });
         }
     }
     marks.push(cursor.0);

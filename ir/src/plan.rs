@@ -184,6 +184,15 @@ word_enum!(
     }
 );
 word_enum!(
+    /// Which training state is split among data-parallel replicas (Rajbhandari et al. 2020).
+    StateSharding {
+        /// None: every replica holds all of it.
+        None = "none",
+        /// Optimizer state and master weights: ZeRO stage 1.
+        Zero1 = "zero-1",
+    }
+);
+word_enum!(
     /// How a collective moves its chunks.
     Algorithm {
         /// Around a ring: bandwidth-optimal (Patarasuk and Yuan 2009).
@@ -239,6 +248,8 @@ pub struct Plan {
     pub classes: Vec<ClassPlan>,
     /// What backward recomputes, per block of the chain.
     pub recompute: Vec<Recompute>,
+    /// Which state replicas split.
+    pub state_sharding: StateSharding,
     /// Algorithm of collectives on each axis with more than one rank.
     pub algorithms: BTreeMap<Axis, Algorithm>,
     /// Predictions.

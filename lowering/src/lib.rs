@@ -3,6 +3,7 @@
 //! by gradient synchronisation and the optimizer. Every `after` comes from one rule: an instruction waits for whoever
 //! wrote what it reads and whoever used the memory it writes.
 
+mod finish;
 mod hazards;
 mod messages;
 mod stage;
@@ -15,7 +16,7 @@ use meshwright_algebra::{
     BlockCode, Scope, Shapes, StageMemory, StageShape, expand, recompute, schedules, stage_memory,
 };
 use meshwright_ir::program::Stream;
-use meshwright_ir::{Axis, AxisSet, Bytes, Invalid, Model, Plan, Program, Recompute};
+use meshwright_ir::{Axis, AxisSet, Bytes, Invalid, Model, Plan, Program, Recompute, StateSharding};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A plan with everything that follows from it before any instruction is listed.
@@ -114,27 +115,48 @@ impl<'p> Context<'p> {
         &self.blocks[s.first as usize..][..s.blocks as usize]
     }
 
-    fn memory(&self, stage: usize) -> StageMemory {
+    /// What the memory of a stage depends on beside its blocks.
+    fn shape(&self, stage: usize) -> StageShape {
         let (s, stages, m) = (stage as u32, self.plan.stages.len() as u32, self.plan.micro_batches);
         let order = schedules::order(self.plan.schedule, s, stages, m as u32);
-        let shape = StageShape {
+        StageShape {
             stage: (s, stages),
             in_flight: schedules::in_flight(&order),
             micro_batches: m,
             boundary_elements: self.boundary_elements,
             precision: self.plan.job.training.precision,
             optimizer: self.plan.job.training.optimizer,
-        };
+            pieces: self.pieces(),
+        }
+    }
+
+    fn memory(&self, stage: usize) -> StageMemory {
         let first = self.plan.stages[stage].first as usize;
         let chain: Vec<(u32, &BlockCode)> =
             self.classes(stage).iter().enumerate().map(|(k, c)| (*c, self.code(first + k))).collect();
-        stage_memory(self.model, &chain, &shape)
+        stage_memory(self.model, &chain, &self.shape(stage))
     }
 
-    /// Axes over which a stage's squared gradient norms are summed: every active one over which parameters differ.
-    fn norm_axes(&self) -> AxisSet {
-        self.plan.mesh.active().iter().filter(|a| matches!(a, Axis::Pp | Axis::Tp)).collect()
+    /// Axes among which optimizer state is split, and the number of pieces.
+    fn pieces(&self) -> (AxisSet, u64) {
+        match self.plan.state_sharding {
+            StateSharding::None => (AxisSet::EMPTY, 1),
+            StateSharding::Zero1 => {
+                let axes = self.plan.mesh.active().iter().filter(|a| *a == Axis::Dp).collect();
+                (axes, u64::from(self.plan.mesh.size(axes)))
+            }
+        }
     }
+
+    /// Axes over which a rank's squared gradient norms are summed: every active one over which what it counts differs.
+    fn norm_axes(&self) -> AxisSet {
+        norm_axes(self.plan)
+    }
+}
+
+fn norm_axes(plan: &Plan) -> AxisSet {
+    let splits = plan.state_sharding != StateSharding::None;
+    plan.mesh.active().iter().filter(|a| splits || matches!(a, Axis::Pp | Axis::Tp)).collect()
 }
 
 /// The streams of a plan: compute, one per group of axes that synchronise, one per neighbour.
@@ -147,8 +169,9 @@ fn streams(plan: &Plan) -> Vec<Stream> {
         streams.push(Stream::Collective(within.into_iter().collect()));
     }
     if active.contains(Axis::Pp) {
-        if active.contains(Axis::Tp) {
-            streams.push(Stream::Collective([Axis::Pp, Axis::Tp].into_iter().collect()));
+        let norm = Stream::Collective(norm_axes(plan));
+        if !streams.contains(&norm) {
+            streams.push(norm);
         }
         streams.extend([Stream::Link(1), Stream::Link(-1)]);
     }

@@ -234,6 +234,7 @@ impl<'a> Scenario<'a> {
                 boundary_elements: self.family.boundary_elements,
                 precision: self.job.training.precision,
                 optimizer: self.job.training.optimizer,
+                pieces: (AxisSet::EMPTY, 1),
             };
             let run = &self.blocks[stage.first as usize..][..stage.blocks as usize];
             let chain: Vec<(u32, &BlockCode)> = run.iter().map(|c| (*c, &codes[*c as usize])).collect();

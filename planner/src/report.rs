@@ -4,7 +4,9 @@
 use crate::candidate::{Fate, Solved};
 use crate::family::boundary;
 use crate::search::{Entry, Search};
-use meshwright_ir::{Alternative, Axis, Bytes, Candidate, Plan, Prediction, Recompute, SearchReport, Time};
+use meshwright_ir::{
+    Alternative, Axis, Bytes, Candidate, Plan, Prediction, Recompute, SearchReport, StateSharding, Time,
+};
 
 /// Most runners-up listed.
 const RUNNERS_UP: usize = 10;
@@ -79,6 +81,7 @@ pub(crate) fn plan(search: &Search<'_>, s: &Solved, why: Vec<String>, report: &S
         boundary: boundary(point.degree(Axis::Dp) > 1, point.sequence_parallel),
         classes: s.classes.iter().map(|c| c.plan.clone()).collect(),
         recompute: vec![Recompute::None; job.model.blocks().len()],
+        state_sharding: StateSharding::None,
         algorithms: search.ground.prices(point).algorithms().clone(),
         prediction: Prediction {
             step_time_s: step,

@@ -153,12 +153,16 @@ impl Step {
     /// Time of the update of so many elements.
     pub(crate) fn update_kernel(&self, elements: u64, decays: bool, time: &dyn Fn(&Kernel) -> u64) -> u64 {
         let dtype = self.precision.compute();
-        time(&Kernel::Update { optimizer: self.optimizer, elements, dtype, decays })
+        time(&Kernel::Update { optimizer: self.optimizer, elements, dtype, decays, piece: AxisSet::EMPTY })
     }
 
     /// Time of adding so many gradients to the norm, where gradients are clipped.
     pub(crate) fn norm(&self, elements: u64, time: &dyn Fn(&Kernel) -> u64) -> u64 {
-        if self.clips { time(&Kernel::SumSquares { elements, replicas: 1, accumulate: true }) } else { 0 }
+        if self.clips {
+            time(&Kernel::SumSquares { elements, replicas: 1, accumulate: true, piece: AxisSet::EMPTY })
+        } else {
+            0
+        }
     }
 
     /// Bytes a parameter takes: compute copy, fp32 master, moments, fp32 gradient, each aligned.

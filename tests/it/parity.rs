@@ -119,3 +119,21 @@ fn recomputation_learns_the_same_in_less_memory() {
         }
     }
 }
+
+/// Splitting optimizer state among replicas changes who updates what, not the update.
+#[test]
+fn zero_1_learns_the_same_with_less_state() {
+    for model in [plans::gpt(2), plans::qwen(2)] {
+        let reference = single(model.clone(), 12);
+        for (dp, tp, pp, sp) in [(2, 1, 1, false), (4, 1, 1, false), (2, 2, 1, true), (2, 1, 2, false)] {
+            let shape = shape(model.clone(), dp, tp, pp, sp, Schedule::OneForwardOneBackward);
+            let mut plan = plans::plan(&shape, &mut plans::megatron(sp)).unwrap();
+            let whole = meshwright_lowering::planned_peaks(&plan).unwrap()[0];
+            plan.state_sharding = meshwright_ir::StateSharding::Zero1;
+            let split = meshwright_lowering::planned_peaks(&plan).unwrap()[0];
+            let what = format!("{} zero-1 dp{dp} tp{tp} pp{pp}", model.name);
+            assert!(split < whole, "{what}: {split} of {whole}");
+            assert_same_losses(&what, &reference, &run(&plan, 12));
+        }
+    }
+}

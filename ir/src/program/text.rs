@@ -105,8 +105,8 @@ fn write_role(f: &mut fmt::Formatter<'_>, role: usize, code: &Code) -> fmt::Resu
         let (name, master, moments) = (escape(&p.name), optional(p.master), list(&p.moments));
         writeln!(
             f,
-            "param {name} {shape} {} {init} decays={} w={} m={master} g={} s={moments}",
-            p.layout, p.decays, p.weight, p.gradient
+            "param {name} {shape} {} {init} decays={} piece={} w={} m={master} g={} s={moments}",
+            p.layout, p.decays, p.piece, p.weight, p.gradient
         )?;
     }
     for (k, i) in code.instructions.iter().enumerate() {
@@ -385,6 +385,7 @@ fn parse_parameter(w: &mut Words<'_>) -> Result<Parameter, String> {
         layout,
         init,
         decays: w.number("decays")?,
+        piece: w.number("piece")?,
         weight: w.number("w")?,
         master: w.optional("m")?,
         gradient: w.number("g")?,
@@ -430,12 +431,14 @@ fn parse_kernel(text: &str) -> Result<Kernel, String> {
             elements: w.number("n")?,
             replicas: w.number("replicas")?,
             accumulate: w.number("accumulate")?,
+            piece: w.number("piece")?,
         },
         "update" => Kernel::Update {
             optimizer: w.parsed("optimizer")?,
             dtype: w.parsed("element type")?,
             elements: w.number("n")?,
             decays: w.number("decays")?,
+            piece: w.number("piece")?,
         },
         other => return Err(format!("`{other}` is no kernel")),
     };

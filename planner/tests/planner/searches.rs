@@ -107,9 +107,12 @@ fn peaks(plan: &Plan) -> Vec<Bytes> {
             boundary_elements,
             precision: job.training.precision,
             optimizer: job.training.optimizer,
+            pieces: (meshwright_ir::AxisSet::EMPTY, 1),
         };
         let run = &blocks[stage.first as usize..][..stage.blocks as usize];
-        stage_memory(&job.model, &codes, run, &shape).peak + job.cluster.device.reserved
+        stage_memory(&job.model, &run.iter().map(|c| (*c, &codes[*c as usize])).collect::<Vec<_>>(), &shape)
+            .peak
+            + job.cluster.device.reserved
     };
     plan.stages.iter().enumerate().map(peak).collect()
 }
