@@ -165,7 +165,9 @@ fn target(target: Option<&str>) -> Result<(), ZooError> {
     }
 }
 
-fn resolve_cluster(
+/// The cluster called `name` with the nodes and constants that a job asks for; `localhost` for `ranks` ranks, measured by
+/// `host`. Relative paths start at `base_dir`. Errors of the request itself name the file `job`.
+pub fn resolve_cluster(
     name: &str,
     asked: &JobCluster,
     ranks: Option<u32>,
