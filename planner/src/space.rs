@@ -2,6 +2,7 @@
 //! blocks is cut along the sequence. Rules that need no price reject points here, each with its reason. The invariant:
 //! the order of points depends on the job alone.
 
+use crate::reach::excess;
 use meshwright_ir::{Axis, Job, Mesh, Op, PinKey, Schedule};
 
 /// Most micro-batches of a step: what an instruction can number.
@@ -66,7 +67,7 @@ fn mesh_rule(job: &Job, dp: u64, tp: u64, pp: u64) -> Option<String> {
         .or_else(|| heads.map(|h| format!("heads: {h} key heads do not divide by tp {tp}")))
         .or_else(|| (pp > blocks).then(|| format!("stages: {blocks} blocks do not fill pp {pp}")))
         .or_else(|| {
-            (!batch.is_multiple_of(dp)).then(|| format!("global batch {batch} does not divide by dp {dp}"))
+            (!batch.is_multiple_of(dp)).then(|| format!("batch: {batch} samples do not divide by dp {dp}"))
         })
 }
 
@@ -107,12 +108,14 @@ fn rule(job: &Job, point: &Point, tp: u64) -> Option<String> {
         .or_else(|| pinned(job, PinKey::Sp, u64::from(point.sequence_parallel)))
         .or_else(|| {
             (point.sequence_parallel && !sequence.is_multiple_of(tp))
-                .then(|| format!("sequence {sequence} does not divide by tp {tp}"))
+                .then(|| format!("sequence: {sequence} tokens do not divide by tp {tp}"))
         })
         .or_else(|| {
-            (point.micro_batches >= MOST_MICRO_BATCHES)
-                .then(|| format!("{} micro-batches are more than a program numbers", point.micro_batches))
+            (point.micro_batches >= MOST_MICRO_BATCHES).then(|| {
+                format!("length: {} micro-batches are more than a program numbers", point.micro_batches)
+            })
         })
+        .or_else(|| excess(job, point))
 }
 
 /// A schedule's number in a pin.
