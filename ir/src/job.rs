@@ -247,6 +247,10 @@ impl FromStr for Pin {
             "sp" => PinKey::Sp,
             "microbatch" => PinKey::Microbatch,
             "schedule" => PinKey::Schedule,
+            "fsdp" | "cp" | "ep" | "etp" | "vpp" | "recompute" | "optimizer_sharding" => {
+                let fix = "pin dp, tp, pp, sp, microbatch or schedule";
+                return Err(Invalid::new("search.pin", format!("`{s}`, which is not built yet"), fix));
+            }
             _ => return Err(bad(s)),
         };
         let value = match (key, value) {
@@ -255,6 +259,8 @@ impl FromStr for Pin {
             (PinKey::Schedule, "gpipe") => 0,
             (PinKey::Schedule, "1f1b") => 1,
             (PinKey::Schedule, _) => return Err(bad(s)),
+            (PinKey::Sp, "0" | "1") => u64::from(value == "1"),
+            (PinKey::Sp, _) => return Err(bad(s)),
             (_, number) => number.parse().map_err(|_| bad(s))?,
         };
         Ok(Pin { key, comparison, value })

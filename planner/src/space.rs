@@ -2,7 +2,7 @@
 //! blocks is cut along the sequence. Rules that need no price reject points here, each with its reason. The invariant:
 //! the order of points depends on the job alone.
 
-use crate::reach::excess;
+use crate::reach::Reach;
 use meshwright_ir::{Axis, Job, Mesh, Op, PinKey, Schedule};
 
 /// Most micro-batches of a step: what an instruction can number.
@@ -28,6 +28,7 @@ impl Point {
 /// stands for all of its points.
 pub(crate) fn enumerate(job: &Job, ranks: u32) -> Vec<(Point, Option<String>)> {
     let mut points = vec![];
+    let mut reach = Reach::new(job);
     for tp in divisors(u64::from(ranks)) {
         for pp in divisors(u64::from(ranks) / tp) {
             let dp = u64::from(ranks) / tp / pp;
@@ -35,7 +36,10 @@ pub(crate) fn enumerate(job: &Job, ranks: u32) -> Vec<(Point, Option<String>)> {
                 .expect("degrees whose product is the number of ranks");
             match mesh_rule(job, dp, tp, pp) {
                 Some(why) => points.push((whole(mesh), Some(why))),
-                None => points.extend(of_mesh(job, mesh)),
+                None => points.extend(of_mesh(job, mesh).into_iter().map(|(point, why)| {
+                    let why = why.or_else(|| reach.excess(&point));
+                    (point, why)
+                })),
             }
         }
     }
@@ -115,7 +119,6 @@ fn rule(job: &Job, point: &Point, tp: u64) -> Option<String> {
                 format!("length: {} micro-batches are more than a program numbers", point.micro_batches)
             })
         })
-        .or_else(|| excess(job, point))
 }
 
 /// A schedule's number in a pin.
