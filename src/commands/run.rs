@@ -94,10 +94,10 @@ pub(crate) fn train(plan: &Plan, program: &Checked, quiet: bool) -> Result<Ran, 
             "write backend = \"cpu\"",
         ));
     }
-    if views::needs_fp32(plan) {
+    if views::needs_fp8(plan) {
         let found = plan.job.training.precision;
         return Err(Failure::new(
-            format!("training.precision: the cpu backend runs fp32, the plan is in {found}"),
+            format!("training.precision: the cpu backend runs fp32, bf16 and fp16, the plan is in {found}"),
             "plan with precision = \"fp32\"",
         ));
     }

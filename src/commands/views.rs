@@ -398,7 +398,7 @@ pub(crate) fn run_text(plan: &Plan, program: &Program, ran: &Ran) -> String {
     pairs(&rows)
 }
 
-/// Whether this slice's executor can run a plan, before anything is opened.
-pub(crate) fn needs_fp32(plan: &Plan) -> bool {
-    plan.job.training.precision != Precision::Fp32
+/// Whether a plan needs what the CPU lacks: 8-bit floats.
+pub(crate) fn needs_fp8(plan: &Plan) -> bool {
+    plan.job.training.precision == Precision::Fp8
 }
