@@ -9,6 +9,7 @@ mod count;
 mod expand;
 mod expr;
 mod memory;
+mod recompute;
 pub mod schedules;
 mod signature;
 mod strategy;
@@ -18,6 +19,9 @@ pub use convert::{Converter, Price, apply, step_elements};
 pub use count::{Work, kernel_work, model_flops};
 pub use expand::{BlockAction, BlockCode, BlockInstruction, Home, Scope, Tensor, expand};
 pub use expr::{Dim, Expr, Extent, Index};
-pub use memory::{ALIGNMENT, BlockPlace, ParamPlace, StageMemory, StageShape, accumulates, stage_memory};
+pub use memory::{
+    ALIGNMENT, BlockPlace, GradientGroup, ParamPlace, StageMemory, StageShape, accumulates, stage_memory,
+};
+pub use recompute::recompute;
 pub use signature::{Signature, Slot, gradient_aliases, signature};
 pub use strategy::{OpLayouts, Shapes, layouts, may_cut, strategies};

@@ -3,9 +3,9 @@
 //! that blocks share. Lowering places buffers at exactly these offsets, so the planner's closed form and the planned
 //! peak are one number. The order of regions and the 256-byte granule are choices, not physics.
 
-use crate::expand::{BlockCode, BlockInstruction, Home, Tensor, is_unplaced};
+use crate::expand::{BlockCode, BlockInstruction, Home, Scope, Tensor, is_unplaced};
 use meshwright_ir::program::Kernel;
-use meshwright_ir::{AxisSet, Bytes, DType, Model, Optimizer, Precision};
+use meshwright_ir::{AxisSet, Bytes, DType, Model, Optimizer, Precision, Tie};
 use std::collections::BTreeMap;
 
 /// Every buffer starts at a multiple of this many bytes (what CUDA allocators use), gradients of one group aside.
@@ -81,13 +81,26 @@ pub struct BlockPlace {
     pub kept: Bytes,
 }
 
+/// Gradients that are summed together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GradientGroup {
+    /// Block of the stage.
+    pub block: u32,
+    /// Axes they are summed over.
+    pub axes: AxisSet,
+    /// Pieces that the sum is split into among replicas; 1 when every replica gets all of it.
+    pub pieces: u64,
+    /// Parameters of the block.
+    pub members: Vec<u32>,
+}
+
 /// The arena of one stage's ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StageMemory {
     /// Blocks of the stage, in order.
     pub blocks: Vec<BlockPlace>,
-    /// Groups of gradients that are contiguous: `(block of the stage, axes, parameters)`.
-    pub gradient_groups: Vec<(u32, AxisSet, Vec<u32>)>,
+    /// Groups of gradients that are contiguous and summed together.
+    pub gradient_groups: Vec<GradientGroup>,
     /// Loss, squared gradient norm.
     pub scalars: [Bytes; 2],
     /// Start of each frame.
@@ -119,6 +132,27 @@ pub struct StageShape {
     pub precision: Precision,
     /// Update rule.
     pub optimizer: Optimizer,
+    /// Axes among which optimizer state and master weights are split, and how many pieces that makes.
+    pub pieces: (AxisSet, u64),
+}
+
+impl StageShape {
+    /// How many pieces a parameter's master and moments are split into: as many as there are replicas where its gradient
+    /// is summed over all of them and its elements divide evenly. A tied parameter with copies on two stages stays whole,
+    /// since the copies are summed after the replicas.
+    pub fn pieces_of(&self, model: &Model, class: u32, param: &Scope) -> u64 {
+        let (axes, n) = self.pieces;
+        let summed = !axes.is_empty() && axes.iter().all(|a| param.sync.contains(a));
+        let owns = |tie: &Tie| {
+            model.tied_to(tie).is_some_and(|(c, node)| {
+                let name = &model.classes[c as usize].nodes[node as usize].name;
+                c == class && param.name.rsplit_once('.').is_some_and(|(owner, _)| owner == name)
+            })
+        };
+        let ties = || model.classes.iter().flat_map(|c| &c.nodes).filter_map(|n| n.tied.as_ref());
+        let copied = self.stage.1 > 1 && (param.tied.is_some() || ties().any(owns));
+        if summed && !copied && param.elements.is_multiple_of(n) { n } else { 1 }
+    }
 }
 
 /// Hands out aligned offsets.
@@ -132,28 +166,27 @@ impl Cursor {
     }
 }
 
-/// Lays out the arena of a stage whose blocks are of these classes; `codes` is indexed by class.
-pub fn stage_memory(model: &Model, codes: &[BlockCode], classes: &[u32], shape: &StageShape) -> StageMemory {
+/// Lays out the arena of a stage whose blocks, in order, are of these classes and expand to these codes.
+pub fn stage_memory(model: &Model, chain: &[(u32, &BlockCode)], shape: &StageShape) -> StageMemory {
     let mut cursor = Cursor(Bytes::ZERO);
-    let mut blocks: Vec<BlockPlace> = classes
-        .iter()
-        .map(|_| BlockPlace { params: vec![], input: Bytes::ZERO, kept: Bytes::ZERO })
-        .collect();
+    let mut blocks: Vec<BlockPlace> =
+        chain.iter().map(|_| BlockPlace { params: vec![], input: Bytes::ZERO, kept: Bytes::ZERO }).collect();
     let mut marks = vec![Bytes::ZERO];
     // A parameter tied to one that lives on this stage is that one.
     let owner = |tie: &meshwright_ir::Tie| {
         let (class, node) = model.tied_to(tie)?;
-        let block = classes.iter().position(|c| *c == class)?;
+        let block = chain.iter().position(|(c, _)| *c == class)?;
         let name = &model.classes[class as usize].nodes[node as usize].name;
-        let param = codes[class as usize]
+        let param = chain[block]
+            .1
             .params
             .iter()
             .position(|p| p.name.rsplit_once('.').is_some_and(|(n, _)| n == name))?;
         Some((block as u32, param as u32))
     };
     let compute = shape.precision.compute();
-    for (b, class) in classes.iter().enumerate() {
-        for p in &codes[*class as usize].params {
+    for (b, (_, code)) in chain.iter().enumerate() {
+        for p in &code.params {
             let shared = p.tied.as_ref().and_then(owner).filter(|(block, _)| *block as usize != b);
             let weight = if shared.is_some() { Bytes::ZERO } else { cursor.take(compute.bytes(p.elements)) };
             blocks[b].params.push(ParamPlace {
@@ -167,10 +200,11 @@ pub fn stage_memory(model: &Model, codes: &[BlockCode], classes: &[u32], shape: 
     }
     marks.push(cursor.0);
     let own = |blocks: &[BlockPlace], b: usize, p: usize| blocks[b].params[p].shared.is_none();
+    // Elements of each parameter's master and moments.
     let each = |f: &mut dyn FnMut(usize, usize, u64)| {
-        for (b, class) in classes.iter().enumerate() {
-            for (p, param) in codes[*class as usize].params.iter().enumerate() {
-                f(b, p, param.elements);
+        for (b, (class, code)) in chain.iter().enumerate() {
+            for (p, param) in code.params.iter().enumerate() {
+                f(b, p, param.elements / shape.pieces_of(model, *class, param));
             }
         }
     };
@@ -190,25 +224,26 @@ pub fn stage_memory(model: &Model, codes: &[BlockCode], classes: &[u32], shape: 
     });
     marks.push(cursor.0);
     let mut gradient_groups = Vec::new();
-    for (b, class) in classes.iter().enumerate() {
-        let mut groups: BTreeMap<AxisSet, Vec<u32>> = BTreeMap::new();
-        for (p, param) in codes[*class as usize].params.iter().enumerate() {
+    for (b, (class, code)) in chain.iter().enumerate() {
+        let mut groups: BTreeMap<(AxisSet, u64), Vec<u32>> = BTreeMap::new();
+        for (p, param) in code.params.iter().enumerate() {
             if own(&blocks, b, p) {
-                groups.entry(param.sync).or_default().push(p as u32);
+                let pieces = shape.pieces_of(model, *class, param);
+                groups.entry((param.sync, pieces)).or_default().push(p as u32);
             }
         }
-        for (axes, members) in groups {
+        for ((axes, pieces), members) in groups {
             let mut at = cursor.0;
             for p in &members {
                 blocks[b].params[*p as usize].gradient = at;
-                at += DType::F32.bytes(codes[*class as usize].params[*p as usize].elements);
+                at += DType::F32.bytes(code.params[*p as usize].elements);
             }
             cursor.take(at - cursor.0);
-            gradient_groups.push((b as u32, axes, members));
+            gradient_groups.push(GradientGroup { block: b as u32, axes, pieces, members });
         }
     }
     marks.push(cursor.0);
-    for b in 0..classes.len() {
+    for b in 0..chain.len() {
         for p in 0..blocks[b].params.len() {
             if let Some((ob, op)) = blocks[b].params[p].shared {
                 let owner = blocks[ob as usize].params[op as usize].clone();
@@ -219,8 +254,7 @@ pub fn stage_memory(model: &Model, codes: &[BlockCode], classes: &[u32], shape: 
     let scalars = [cursor.take(Bytes(4)), cursor.take(Bytes(4))];
     let boundary_bytes = compute.bytes(shape.boundary_elements).align(ALIGNMENT);
     let mut frame = Cursor(Bytes::ZERO);
-    for (b, class) in classes.iter().enumerate() {
-        let code = &codes[*class as usize];
+    for (b, (_, code)) in chain.iter().enumerate() {
         if code.tensor_at(Home::Input).is_some() {
             blocks[b].input = frame.take(boundary_bytes);
         }
@@ -235,12 +269,12 @@ pub fn stage_memory(model: &Model, codes: &[BlockCode], classes: &[u32], shape: 
     };
     let boundary = [region(!last), region(!last), region(!first)];
     marks.push(cursor.0);
-    let handover = if classes.len() > 1 {
+    let handover = if chain.len() > 1 {
         [cursor.take(boundary_bytes), cursor.take(boundary_bytes)]
     } else {
         [Bytes::ZERO; 2]
     };
-    let needed = classes.iter().map(|c| codes[*c as usize].workspace).max().unwrap_or_default();
+    let needed = chain.iter().map(|(_, code)| code.workspace).max().unwrap_or_default();
     let workspace = cursor.take(needed);
     marks.push(cursor.0);
     let names = [

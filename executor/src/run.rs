@@ -177,7 +177,10 @@ impl RankRun<'_, '_> {
             let start = initial(p, &self.program.mesh, self.rank, self.options.seed);
             self.opened.write(p.weight, &start);
             if let Some(master) = p.master {
-                self.opened.write(master, &start);
+                let pieces = self.program.mesh.size(p.piece) as usize;
+                let (at, size) =
+                    (self.program.mesh.index_in(self.rank, p.piece) as usize, start.len() / pieces);
+                self.opened.write(master, &start[at * size..(at + 1) * size]);
             }
         }
         for step in 0..self.options.steps {

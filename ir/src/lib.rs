@@ -30,7 +30,7 @@ pub use model::{BlockClass, BlockRun, Model, Node, Tie, Value};
 pub use op::{ActivationKind, IdSource, Init, NormKind, Op, ParamSpec, Real};
 pub use plan::{
     Algorithm, Alternative, Candidate, ClassPlan, Copy, GradientPath, Plan, Prediction, Recompute, Schedule,
-    SearchReport, StagePlan, Step, Strategy, Use, ValuePlan,
+    SearchReport, StagePlan, StateSharding, Step, Strategy, Use, ValuePlan,
 };
 pub use program::{Checked, Program};
 pub use trace::Trace;

@@ -177,6 +177,19 @@ word_enum!(
     Recompute {
         /// Nothing: every tensor that backward needs is kept.
         None = "none",
+        /// The attention core.
+        Selective = "selective",
+        /// Everything but the block's input.
+        Full = "full",
+    }
+);
+word_enum!(
+    /// Which training state is split among data-parallel replicas (Rajbhandari et al. 2020).
+    StateSharding {
+        /// None: every replica holds all of it.
+        None = "none",
+        /// Optimizer state and master weights: ZeRO stage 1.
+        Zero1 = "zero-1",
     }
 );
 word_enum!(
@@ -233,8 +246,10 @@ pub struct Plan {
     pub boundary: Layout,
     /// Choices per block class, in the model's order.
     pub classes: Vec<ClassPlan>,
-    /// What backward recomputes.
-    pub recompute: Recompute,
+    /// What backward recomputes, per block of the chain.
+    pub recompute: Vec<Recompute>,
+    /// Which state replicas split.
+    pub state_sharding: StateSharding,
     /// Algorithm of collectives on each axis with more than one rank.
     pub algorithms: BTreeMap<Axis, Algorithm>,
     /// Predictions.
@@ -306,6 +321,14 @@ impl Plan {
     pub fn tokens(&self) -> u64 {
         self.job.training.sequence * self.job.training.global_batch
     }
+    /// What backward recomputes, for a person: `none`, or `full in 12 of 34 blocks`.
+    pub fn recompute_summary(&self) -> String {
+        let of = |level: Recompute| self.recompute.iter().filter(|l| **l == level).count();
+        let part = |level| format!("{level} in {} of {} blocks", of(level), self.recompute.len());
+        let used = [Recompute::Selective, Recompute::Full].into_iter().filter(|l| of(*l) > 0);
+        let parts: Vec<String> = used.map(part).collect();
+        if parts.is_empty() { "none".into() } else { parts.join(", ") }
+    }
     /// Whether any norm is cut along the sequence by the tensor axis.
     pub fn sequence_parallel(&self) -> bool {
         self.boundary.dim_of(Axis::Tp) == Some(1)
@@ -344,6 +367,14 @@ impl Plan {
                 format!("{} stages", self.stages.len()),
                 "list one run of blocks per pipeline stage, covering the chain in order",
             );
+        }
+        if self.recompute.len() != blocks as usize {
+            let fix = "give one level for each block of the chain";
+            return bad("plan.recompute", format!("{} levels", self.recompute.len()), fix);
+        }
+        if self.mesh.degree(Axis::Fsdp) > 1 || self.mesh.degree(Axis::Cp) > 1 {
+            let fix = "use dp, tp and pp: the axes fsdp and cp are not built yet";
+            return bad("plan.mesh", self.mesh.to_string(), fix);
         }
         if self.classes.len() != self.job.model.classes.len() {
             return bad(

@@ -2,7 +2,7 @@
 //! one program join exactly. Breakdown and join are computed here, once, as values; reports only draw them.
 
 use crate::program::{Action, Program};
-use crate::{Bytes, Time};
+use crate::{Axis, Bytes, Time};
 use serde::{Deserialize, Serialize};
 
 /// Where a trace comes from.
@@ -66,7 +66,7 @@ pub struct RankBreakdown {
     pub compute: Time,
     /// No kernel, but a collective within the stage was under way.
     pub exposed_collective: Time,
-    /// No kernel and no collective, but a message between stages was being waited for or moved.
+    /// No kernel and no collective within the stage, but one between stages, or a message, was waited for or moved.
     pub pipeline: Time,
     /// Nothing was under way.
     pub idle: Time,
@@ -91,6 +91,7 @@ impl Trace {
         for span in self.of_rank(rank) {
             let class = match code.instructions[span.instruction as usize].action {
                 Action::Compute(_) => 0,
+                Action::Collective(c) if program.collectives[c as usize].axes.contains(Axis::Pp) => 2,
                 Action::Collective(_) => 1,
                 Action::Exchange(_) => 2,
             };

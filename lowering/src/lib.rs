@@ -3,6 +3,7 @@
 //! by gradient synchronisation and the optimizer. Every `after` comes from one rule: an instruction waits for whoever
 //! wrote what it reads and whoever used the memory it writes.
 
+mod finish;
 mod hazards;
 mod messages;
 mod stage;
@@ -11,9 +12,12 @@ mod verify;
 
 pub use messages::{Item, Message, Parcel, items};
 
-use meshwright_algebra::{BlockCode, Shapes, StageMemory, StageShape, expand, schedules, stage_memory};
+use meshwright_algebra::{
+    BlockCode, Scope, Shapes, StageMemory, StageShape, expand, recompute, schedules, stage_memory,
+};
 use meshwright_ir::program::Stream;
-use meshwright_ir::{Axis, AxisSet, Bytes, Invalid, Model, Plan, Program};
+use meshwright_ir::{Axis, AxisSet, Bytes, Invalid, Model, Plan, Program, Recompute, StateSharding};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A plan with everything that follows from it before any instruction is listed.
 struct Context<'p> {
@@ -21,7 +25,8 @@ struct Context<'p> {
     model: &'p Model,
     /// Class of every block of the model.
     blocks: Vec<u32>,
-    codes: Vec<BlockCode>,
+    /// Expansion of each class at each level of recomputation that some block uses, and at none.
+    codes: BTreeMap<(u32, Recompute), BlockCode>,
     boundary_elements: u64,
 }
 
@@ -81,14 +86,27 @@ impl<'p> Context<'p> {
             verify::class(class, choices, plan, &shapes)?;
         }
         let dtype = plan.job.training.precision.compute();
-        let expand_one = |(class, choices)| {
-            expand(class, choices, &plan.mesh, &shapes, model.hidden, &plan.boundary, dtype)
-        };
-        let codes: Vec<BlockCode> = model.classes.iter().zip(&plan.classes).map(expand_one).collect();
+        let levels: BTreeSet<Recompute> = plan.recompute.iter().copied().collect();
+        let mut codes = BTreeMap::new();
+        for (c, (class, choices)) in model.classes.iter().zip(&plan.classes).enumerate() {
+            let code = expand(class, choices, &plan.mesh, &shapes, model.hidden, &plan.boundary, dtype);
+            codes.extend(levels.iter().map(|l| ((c as u32, *l), recompute(&code, *l))));
+            codes.insert((c as u32, Recompute::None), code);
+        }
         let context =
             Self { plan, model, blocks: model.blocks(), codes, boundary_elements: local.iter().product() };
         verify::ties(&context)?;
         Ok(context)
+    }
+
+    /// Expansion of a block of the chain, at its level of recomputation.
+    fn code(&self, block: usize) -> &BlockCode {
+        &self.codes[&(self.blocks[block], self.plan.recompute[block])]
+    }
+
+    /// Parameters of a class.
+    fn params(&self, class: usize) -> &[Scope] {
+        &self.codes[&(class as u32, Recompute::None)].params
     }
 
     /// Classes of the blocks of a stage.
@@ -97,24 +115,48 @@ impl<'p> Context<'p> {
         &self.blocks[s.first as usize..][..s.blocks as usize]
     }
 
-    fn memory(&self, stage: usize) -> StageMemory {
+    /// What the memory of a stage depends on beside its blocks.
+    fn shape(&self, stage: usize) -> StageShape {
         let (s, stages, m) = (stage as u32, self.plan.stages.len() as u32, self.plan.micro_batches);
         let order = schedules::order(self.plan.schedule, s, stages, m as u32);
-        let shape = StageShape {
+        StageShape {
             stage: (s, stages),
             in_flight: schedules::in_flight(&order),
             micro_batches: m,
             boundary_elements: self.boundary_elements,
             precision: self.plan.job.training.precision,
             optimizer: self.plan.job.training.optimizer,
-        };
-        stage_memory(self.model, &self.codes, self.classes(stage), &shape)
+            pieces: self.pieces(),
+        }
     }
 
-    /// Axes over which a stage's squared gradient norms are summed: every active one over which parameters differ.
-    fn norm_axes(&self) -> AxisSet {
-        self.plan.mesh.active().iter().filter(|a| matches!(a, Axis::Pp | Axis::Tp)).collect()
+    fn memory(&self, stage: usize) -> StageMemory {
+        let first = self.plan.stages[stage].first as usize;
+        let chain: Vec<(u32, &BlockCode)> =
+            self.classes(stage).iter().enumerate().map(|(k, c)| (*c, self.code(first + k))).collect();
+        stage_memory(self.model, &chain, &self.shape(stage))
     }
+
+    /// Axes among which optimizer state is split, and the number of pieces.
+    fn pieces(&self) -> (AxisSet, u64) {
+        match self.plan.state_sharding {
+            StateSharding::None => (AxisSet::EMPTY, 1),
+            StateSharding::Zero1 => {
+                let axes = self.plan.mesh.active().iter().filter(|a| *a == Axis::Dp).collect();
+                (axes, u64::from(self.plan.mesh.size(axes)))
+            }
+        }
+    }
+
+    /// Axes over which a rank's squared gradient norms are summed: every active one over which what it counts differs.
+    fn norm_axes(&self) -> AxisSet {
+        norm_axes(self.plan)
+    }
+}
+
+fn norm_axes(plan: &Plan) -> AxisSet {
+    let splits = plan.state_sharding != StateSharding::None;
+    plan.mesh.active().iter().filter(|a| splits || matches!(a, Axis::Pp | Axis::Tp)).collect()
 }
 
 /// The streams of a plan: compute, one per group of axes that synchronise, one per neighbour.
@@ -127,8 +169,9 @@ fn streams(plan: &Plan) -> Vec<Stream> {
         streams.push(Stream::Collective(within.into_iter().collect()));
     }
     if active.contains(Axis::Pp) {
-        if active.contains(Axis::Tp) {
-            streams.push(Stream::Collective([Axis::Pp, Axis::Tp].into_iter().collect()));
+        let norm = Stream::Collective(norm_axes(plan));
+        if !streams.contains(&norm) {
+            streams.push(norm);
         }
         streams.extend([Stream::Link(1), Stream::Link(-1)]);
     }
@@ -149,7 +192,7 @@ impl Context<'_> {
             let block = self.blocks.iter().position(|c| *c == class)? as u32;
             let stage =
                 self.plan.stages.iter().position(|s| (s.first..s.first + s.blocks).contains(&block))?;
-            let param = self.codes[class as usize].params.iter().position(|p| p.name == param)?;
+            let param = self.params(class as usize).iter().position(|p| p.name == param)?;
             Some(stage::TiedCopy {
                 stage,
                 block: (block - self.plan.stages[stage].first) as usize,
@@ -158,8 +201,8 @@ impl Context<'_> {
             })
         };
         let mut copies = Vec::new();
-        for (c, code) in self.codes.iter().enumerate() {
-            for scope in &code.params {
+        for c in 0..self.model.classes.len() {
+            for scope in self.params(c) {
                 let Some(tie) = &scope.tied else { continue };
                 let Some((class, _)) = self.model.tied_to(tie) else { continue };
                 let owner_param = self.owner_param(tie);

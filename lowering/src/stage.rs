@@ -36,23 +36,23 @@ pub(crate) fn lower_stage(context: &Context<'_>, stage: usize, items: &[Item], t
     writer.builder.code
 }
 
-struct Writer<'a, 'p> {
-    context: &'a Context<'p>,
+pub(crate) struct Writer<'a, 'p> {
+    pub(crate) context: &'a Context<'p>,
     tables: &'a mut Tables,
-    stage: usize,
-    memory: StageMemory,
-    classes: Vec<u32>,
-    builder: CodeBuilder,
+    pub(crate) stage: usize,
+    pub(crate) memory: StageMemory,
+    pub(crate) classes: Vec<u32>,
+    pub(crate) builder: CodeBuilder,
     hazards: Hazards,
     /// Buffers of kept tensors of each micro-batch in flight: by micro-batch, then block, then tensor.
     kept: BTreeMap<u32, Vec<BTreeMap<u32, u32>>>,
     /// Buffers at the stage's boundary and between blocks, by parcel or handover, of the pass under way.
     parcels: BTreeMap<Parcel, u32>,
     /// Buffers of each block's parameters: weight and gradient.
-    params: Vec<Vec<(u32, u32)>>,
+    pub(crate) params: Vec<Vec<(u32, u32)>>,
     written: BTreeSet<u32>,
-    loss: Option<u32>,
-    norm: u32,
+    pub(crate) loss: Option<u32>,
+    pub(crate) norm: u32,
 }
 
 impl<'a, 'p> Writer<'a, 'p> {
@@ -88,10 +88,10 @@ impl<'a, 'p> Writer<'a, 'p> {
     }
 
     fn code_of(&self, block: usize) -> &'a BlockCode {
-        &self.context.codes[self.classes[block] as usize]
+        self.context.code(self.global_block(block) as usize)
     }
 
-    fn global_block(&self, block: usize) -> u16 {
+    pub(crate) fn global_block(&self, block: usize) -> u16 {
         (self.context.plan.stages[self.stage].first as usize + block) as u16
     }
 
@@ -103,6 +103,7 @@ impl<'a, 'p> Writer<'a, 'p> {
     fn parameters(&mut self) {
         let compute = self.context.plan.job.training.precision.compute();
         let optimizer = self.context.plan.job.training.optimizer;
+        let stage_shape = self.context.shape(self.stage);
         for block in 0..self.classes.len() {
             let block_name = self.context.model.block_name(u32::from(self.global_block(block)));
             let mut buffers = Vec::new();
@@ -119,24 +120,16 @@ impl<'a, 'p> Writer<'a, 'p> {
                     None => format!("{block_name}.{}", scope.name),
                 };
                 let weight = self.buffer(&name, compute, scope.elements, place.weight, BufferClass::Weight);
+                let pieces = stage_shape.pieces_of(self.context.model, self.classes[block], scope);
+                let piece = if pieces > 1 { stage_shape.pieces.0 } else { AxisSet::EMPTY };
+                let held = scope.elements / pieces;
                 let master = place.master.map(|at| {
-                    self.buffer(
-                        &format!("{name}.master"),
-                        DType::F32,
-                        scope.elements,
-                        at,
-                        BufferClass::Master,
-                    )
+                    self.buffer(&format!("{name}.master"), DType::F32, held, at, BufferClass::Master)
                 });
-                let moments = (0..optimizer.states() as usize)
+                let moments: Vec<u32> = (0..optimizer.states() as usize)
                     .map(|k| {
-                        self.buffer(
-                            &format!("{name}.moment{k}"),
-                            DType::F32,
-                            scope.elements,
-                            place.moments[k],
-                            BufferClass::Optimizer,
-                        )
+                        let name = format!("{name}.moment{k}");
+                        self.buffer(&name, DType::F32, held, place.moments[k], BufferClass::Optimizer)
                     })
                     .collect();
                 let gradient = self.buffer(
@@ -155,6 +148,7 @@ impl<'a, 'p> Writer<'a, 'p> {
                     layout,
                     init,
                     decays,
+                    piece,
                     weight,
                     master,
                     gradient,
@@ -178,19 +172,33 @@ impl<'a, 'p> Writer<'a, 'p> {
         self.builder.push(action, stream, micro_batch as u16, block, reads, writes, &after);
     }
 
-    fn kernel(&mut self, kernel: Kernel, micro_batch: u32, block: u16, reads: &[u32], writes: &[u32]) {
+    pub(crate) fn kernel(
+        &mut self,
+        kernel: Kernel,
+        micro_batch: u32,
+        block: u16,
+        reads: &[u32],
+        writes: &[u32],
+    ) {
         let k = self.tables.kernels.of(kernel);
         let stream = self.tables.stream(Stream::Compute);
         self.push(Action::Compute(k), stream, micro_batch, block, reads, writes);
     }
 
-    fn collective(&mut self, c: Collective, micro_batch: u32, block: u16, reads: &[u32], writes: &[u32]) {
+    pub(crate) fn collective(
+        &mut self,
+        c: Collective,
+        micro_batch: u32,
+        block: u16,
+        reads: &[u32],
+        writes: &[u32],
+    ) {
         let stream = self.tables.stream(Stream::Collective(c.axes));
         let c = self.tables.collectives.of(c);
         self.push(Action::Collective(c), stream, micro_batch, block, reads, writes);
     }
 
-    fn algorithm(&self, axes: AxisSet) -> Algorithm {
+    pub(crate) fn algorithm(&self, axes: AxisSet) -> Algorithm {
         let chosen = |a: Axis| self.context.plan.algorithms.get(&a).copied();
         axes.iter().find_map(chosen).unwrap_or(Algorithm::Ring)
     }
@@ -407,112 +415,6 @@ impl<'a, 'p> Writer<'a, 'p> {
     ) -> u32 {
         let name = format!("{}/{tensor}", self.context.model.block_name(u32::from(self.global_block(block))));
         self.buffer(&name, dtype, elements, offset, class)
-    }
-
-    /// Sums a block's gradients over the axes on which they are partial, one coalesced collective per set of axes.
-    fn synchronise(&mut self, block: usize, k: u32) {
-        let groups: Vec<(AxisSet, Vec<u32>)> = self
-            .memory
-            .gradient_groups
-            .iter()
-            .filter(|g| g.0 as usize == block && !g.1.is_empty())
-            .map(|g| (g.1, g.2.clone()))
-            .collect();
-        for (axes, members) in groups {
-            let buffers: Vec<u32> = members.iter().map(|p| self.params[block][*p as usize].1).collect();
-            self.all_reduce(axes, None, &buffers, k, self.global_block(block));
-        }
-    }
-
-    fn all_reduce(&mut self, axes: AxisSet, stages: Option<Vec<u32>>, buffers: &[u32], k: u32, block: u16) {
-        let elements = buffers.iter().map(|b| self.builder.code.buffers[*b as usize].elements).sum();
-        let algorithm = self.algorithm(axes);
-        let c = Collective {
-            kind: CollectiveKind::AllReduceSum,
-            axes,
-            stages,
-            elements,
-            dtype: DType::F32,
-            algorithm,
-        };
-        self.collective(c, k, block, buffers, buffers);
-    }
-
-    /// Sums the loss over the axes on which it is partial: afterwards every rank of the stage holds the global one.
-    fn loss(&mut self) {
-        let Some(loss) = self.loss else { return };
-        let last = self.classes.len() - 1;
-        let output = self.context.plan.classes[self.classes[last] as usize]
-            .outputs
-            .last()
-            .expect("the head ends in the loss");
-        let axes = output.produced.partial();
-        if !axes.is_empty() {
-            self.all_reduce(axes, None, &[loss], 0, self.global_block(last));
-        }
-    }
-
-    /// Sums the gradients of a tied parameter's two copies, where they lie on different stages.
-    fn tied_copies(&mut self) {
-        for (owner, copy) in self.context.tied_copies() {
-            if owner.stage == copy.stage || (self.stage != owner.stage && self.stage != copy.stage) {
-                continue;
-            }
-            let here = if self.stage == owner.stage { &owner } else { &copy };
-            let gradient = self.params[here.block][here.param].1;
-            let stages = Some(vec![owner.stage as u32, copy.stage as u32]);
-            self.all_reduce(AxisSet::of(Axis::Pp), stages, &[gradient], 0, self.global_block(here.block));
-        }
-    }
-
-    /// The squared norm of all gradients: each rank's share, pieces held by several ranks divided among them.
-    fn norm(&mut self) {
-        let axes = self.context.norm_axes();
-        let copies: Vec<String> = self
-            .context
-            .tied_copies()
-            .into_iter()
-            .filter(|(o, c)| o.stage != c.stage && c.stage == self.stage)
-            .map(|(_, c)| c.name)
-            .collect();
-        let mut groups: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-        for p in self.builder.code.parameters.iter().filter(|p| !copies.contains(&p.name)) {
-            let held = |a: &Axis| p.layout.dim_of(*a).is_none();
-            let replicas = axes
-                .without(Axis::Pp)
-                .iter()
-                .filter(held)
-                .map(|a| u64::from(self.context.plan.mesh.degree(a)))
-                .product();
-            groups.entry(replicas).or_default().push(p.gradient);
-        }
-        if groups.is_empty() {
-            groups.insert(1, vec![]);
-        }
-        let (norm, block) = (self.norm, self.global_block(0));
-        for (n, (replicas, buffers)) in groups.into_iter().enumerate() {
-            let elements = buffers.iter().map(|b| self.builder.code.buffers[*b as usize].elements).sum();
-            let kernel = Kernel::SumSquares { elements, replicas, accumulate: n > 0 };
-            let reads: Vec<u32> = buffers.into_iter().chain((n > 0).then_some(norm)).collect();
-            self.kernel(kernel, 0, block, &reads, &[norm]);
-        }
-        if !axes.is_empty() {
-            self.all_reduce(axes, None, &[norm], 0, block);
-        }
-    }
-
-    fn updates(&mut self) {
-        let (optimizer, dtype) =
-            (self.context.plan.job.training.optimizer, self.context.plan.job.training.precision.compute());
-        let block = self.global_block(0);
-        for p in self.builder.code.parameters.clone() {
-            let elements = self.builder.code.buffers[p.weight as usize].elements;
-            let kernel = Kernel::Update { optimizer, elements, dtype, decays: p.decays };
-            let state: Vec<u32> =
-                std::iter::once(p.weight).chain(p.master).chain(p.moments.iter().copied()).collect();
-            let reads: Vec<u32> = [p.gradient, self.norm].into_iter().chain(state.iter().copied()).collect();
-            self.kernel(kernel, 0, block, &reads, &state);
-        }
     }
 }
 

@@ -152,8 +152,8 @@ pub(crate) fn ties(context: &Context<'_>) -> Result<(), Invalid> {
             })?;
             let owner_name = &context.model.classes[oc as usize].nodes[on as usize].name;
             let find = |class: usize, name: &str| {
-                context.codes[class]
-                    .params
+                context
+                    .params(class)
                     .iter()
                     .find(|p| p.name.rsplit_once('.').is_some_and(|(n, _)| n == name))
                     .map(|p| (&p.layout, p.sync))

@@ -1,1 +1,67 @@
-//! Program and costs to a predicted Trace.
+//! Program and costs to a predicted Trace: a discrete-event simulation of one training step. Ranks walk their streams in
+//! order; kernels, collectives and messages take the cost model's times; where ranks share a host's cores and memory
+//! bandwidth, work is fluid and rates are max-min fair. The invariant: the same program, costs and options give the same
+//! trace to the picosecond, and simulating one rank per stage gives the same times as simulating all.
+
+mod critical;
+mod engine;
+mod fluid;
+mod memory;
+mod options;
+mod summary;
+mod tables;
+mod world;
+
+pub use critical::{CriticalItem, critical_path};
+pub use options::{Options, Ranks, symmetric};
+pub use summary::Summary;
+
+use meshwright_cost_models::CostModel;
+use meshwright_ir::program::Checked;
+use meshwright_ir::trace::{Span, Trace, TraceSource};
+use meshwright_ir::{Program, Time};
+
+/// What a program would do on the cost model's cluster. Panics when the world is larger than the cluster or a factor in
+/// `options.slow` is no finite number above zero.
+pub fn simulate(program: &Checked, cost: &CostModel, options: &Options) -> Trace {
+    let (world, ranks) = (program.mesh.ranks(), cost.cluster().ranks());
+    assert!(world <= ranks, "a world of {world} ranks on a cluster that holds {ranks}");
+    let chosen = options.legal(program, cost.cluster());
+    let tables = tables::Tables::of(program);
+    let world = world::World::of(program, cost, &tables, chosen);
+    let times = engine::run(program, cost, &tables, &world, &options.slow);
+    trace(program, &world, &times)
+}
+
+/// When each instruction of each simulated rank started and ended, by instance.
+pub(crate) struct Times {
+    pub(crate) start: Vec<u64>,
+    pub(crate) end: Vec<u64>,
+}
+
+fn trace(program: &Program, world: &world::World, times: &Times) -> Trace {
+    let mut spans = Vec::with_capacity(times.start.len());
+    let mut points = Vec::new();
+    for (i, rank) in world.ranks.iter().enumerate() {
+        let first = spans.len();
+        let instances = world.base[i]..world.base[i + 1];
+        let (start, end) = (&times.start[instances.clone()], &times.end[instances]);
+        spans.extend(start.iter().zip(end).enumerate().map(|(k, (s, e))| Span {
+            rank: *rank,
+            instruction: k as u32,
+            start: Time(*s),
+            end: Time(*e),
+        }));
+        spans[first..].sort_unstable_by_key(|s| (s.start, s.instruction));
+        memory::points(program.code_of(*rank), *rank, start, end, &mut points);
+    }
+    let step_time = spans.iter().map(|s| s.end).max().unwrap_or_default();
+    Trace {
+        version: 1,
+        source: TraceSource::Predicted,
+        ranks: world.ranks.clone(),
+        step_time,
+        spans,
+        memory: points,
+    }
+}

@@ -91,3 +91,49 @@ fn random_strategies_learn_what_one_rank_learns() {
         }
     }
 }
+
+/// Recomputing changes when tensors are made and how long they are kept, not what is learnt.
+#[test]
+fn recomputation_learns_the_same_in_less_memory() {
+    use meshwright_ir::Recompute::{Full, None, Selective};
+    for model in [plans::gpt(3), plans::qwen(3)] {
+        let reference = single(model.clone(), 6);
+        for (dp, tp, pp, sp) in
+            [(1, 1, 1, false), (2, 1, 1, false), (1, 2, 1, true), (1, 1, 2, false), (1, 2, 2, true)]
+        {
+            let shape = shape(model.clone(), dp, tp, pp, sp, Schedule::OneForwardOneBackward);
+            let mut plan = plans::plan(&shape, &mut plans::megatron(sp)).unwrap();
+            let mut peaks = Vec::new();
+            for levels in [[None, None, None], [None, Selective, Full], [Selective; 3], [Full; 3]] {
+                // The first and the last block are the embedding and the head.
+                plan.recompute[1..4].copy_from_slice(&levels);
+                peaks.push(meshwright_lowering::planned_peaks(&plan).unwrap()[0]);
+                let what = format!("{} dp{dp} tp{tp} pp{pp} {levels:?}", model.name);
+                assert_same_losses(&what, &reference, &run(&plan, 6));
+            }
+            assert!(
+                peaks[3] < peaks[2] && peaks[2] < peaks[0],
+                "{} dp{dp} tp{tp} pp{pp}: {peaks:?}",
+                model.name
+            );
+        }
+    }
+}
+
+/// Splitting optimizer state among replicas changes who updates what, not the update.
+#[test]
+fn zero_1_learns_the_same_with_less_state() {
+    for model in [plans::gpt(2), plans::qwen(2)] {
+        let reference = single(model.clone(), 12);
+        for (dp, tp, pp, sp) in [(2, 1, 1, false), (4, 1, 1, false), (2, 2, 1, true), (2, 1, 2, false)] {
+            let shape = shape(model.clone(), dp, tp, pp, sp, Schedule::OneForwardOneBackward);
+            let mut plan = plans::plan(&shape, &mut plans::megatron(sp)).unwrap();
+            let whole = meshwright_lowering::planned_peaks(&plan).unwrap()[0];
+            plan.state_sharding = meshwright_ir::StateSharding::Zero1;
+            let split = meshwright_lowering::planned_peaks(&plan).unwrap()[0];
+            let what = format!("{} zero-1 dp{dp} tp{tp} pp{pp}", model.name);
+            assert!(split < whole, "{what}: {split} of {whole}");
+            assert_same_losses(&what, &reference, &run(&plan, 12));
+        }
+    }
+}

@@ -5,7 +5,7 @@ use meshwright_algebra::{Converter, Shapes, class_plan, strategies};
 use meshwright_ir::program::IdKind;
 use meshwright_ir::{
     Algorithm, Axis, Bytes, Cluster, Job, Layout, Mesh, Model, Optimizer, Plan, Precision, Prediction,
-    Recompute, Run, Schedule, Search, SearchReport, Source, StagePlan, Strategy, Training,
+    Recompute, Run, Schedule, Search, SearchReport, Source, StagePlan, StateSharding, Strategy, Training,
 };
 use std::collections::BTreeMap;
 
@@ -137,7 +137,8 @@ pub(crate) fn plan(shape: &Shape, choose: &mut Choose<'_>) -> Option<Plan> {
         stages: stages.map(|(from, to)| StagePlan { first: from, blocks: to - from }).collect(),
         boundary,
         classes,
-        recompute: Recompute::None,
+        recompute: vec![Recompute::None; blocks as usize],
+        state_sharding: StateSharding::None,
         algorithms,
         prediction: Prediction {
             step_time_s: 0.0,

@@ -21,6 +21,11 @@ pub(super) struct Site<'a, 'd> {
 }
 
 impl Site<'_, '_> {
+    /// The elements of this rank's piece of a buffer of `len` elements.
+    fn range(&self, axes: AxisSet, len: usize) -> std::ops::Range<usize> {
+        let (piece, size) = (self.piece(axes) as usize, len / self.mesh.size(axes) as usize);
+        piece * size..(piece + 1) * size
+    }
     /// Which piece this rank holds of something cut by `axes`.
     fn piece(&self, axes: AxisSet) -> u64 {
         u64::from(self.mesh.index_in(self.rank, axes))
@@ -64,20 +69,23 @@ pub(super) fn run(
                 (site.settings.samples)(*what, site.settings.step, first + k as u64, token, row);
             }
         }
-        Kernel::SumSquares { replicas, accumulate, .. } => {
+        Kernel::SumSquares { replicas, accumulate, piece, .. } => {
             // An accumulating sum also reads the scalar it writes; that operand stands last.
             let addends = &reads[..reads.len() - usize::from(*accumulate)];
-            let sum: f64 = addends.iter().map(|x| optimizer::sum_squares(x)).sum();
+            let sum: f64 =
+                addends.iter().map(|x| optimizer::sum_squares(&x[site.range(*piece, x.len())])).sum();
             let before = if *accumulate { f64::from(writes[0][0]) } else { 0.0 };
             writes[0][0] = (before + sum / *replicas as f64) as f32;
         }
-        Kernel::Update { optimizer: rule, decays, .. } => {
+        Kernel::Update { optimizer: rule, decays, piece, .. } => {
             let s = site.settings;
             let factor = if s.clip > 0.0 {
                 optimizer::clip_factor(f64::from(reads[1][0]).sqrt(), s.clip)
             } else {
                 1.0
             };
+            let mine = site.range(*piece, reads[0].len());
+            let gradient = &reads[0][mine.clone()];
             match (rule, writes) {
                 (Optimizer::Adamw, [weight, m, v]) => {
                     // Betas and epsilon as Megatron-LM's GPT recipes set them (0.9, 0.95, 1e-8).
@@ -89,9 +97,11 @@ pub(super) fn run(
                         epsilon: 1e-8,
                         decay,
                     };
-                    optimizer::adamw(&constants, s.step + 1, factor, weight, reads[0], m, v);
+                    optimizer::adamw(&constants, s.step + 1, factor, &mut weight[mine], gradient, m, v);
                 }
-                (Optimizer::Sgd, [weight]) => optimizer::sgd(s.rate as f32, factor, weight, reads[0]),
+                (Optimizer::Sgd, [weight]) => {
+                    optimizer::sgd(s.rate as f32, factor, &mut weight[mine], gradient)
+                }
                 _ => panic!("an update with {rule} has other state than its rule keeps"),
             }
         }

@@ -271,6 +271,23 @@ impl Walker<'_, '_> {
                 }
                 Ok(())
             }
+            CollectiveKind::AllGather | CollectiveKind::ReduceScatter if reads == writes => {
+                let own =
+                    |len: usize| len / group.size() * group.rank()..len / group.size() * (group.rank() + 1);
+                for b in writes {
+                    // SAFETY: as in `execute`; one buffer, borrowed once.
+                    let whole = unsafe { self.arena.get_mut(buffer(*b)) };
+                    let mine = own(whole.len());
+                    let mut piece = whole[mine.clone()].to_vec();
+                    if c.kind == CollectiveKind::AllGather {
+                        group.all_gather(&piece, whole)?;
+                    } else {
+                        group.reduce_scatter(whole, &mut piece)?;
+                        whole[mine].copy_from_slice(&piece);
+                    }
+                }
+                Ok(())
+            }
             CollectiveKind::AllGather | CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => {
                 // SAFETY: as in `execute`; two different buffers.
                 let (from, into) =

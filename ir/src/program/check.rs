@@ -179,8 +179,13 @@ impl Program {
         let piece =
             (p.layout.rank() == p.shape.len()).then(|| p.layout.local(&p.shape, &self.mesh).ok()).flatten();
         let elements = piece.and_then(|dims| dims.iter().try_fold(1u64, |n, d| n.checked_mul(*d)));
-        for b in [p.weight, p.gradient].iter().chain(&p.master).chain(&p.moments) {
-            let Some(buffer) = code.buffers.get(*b as usize) else {
+        // Master and moments may be split further, among replicas.
+        let pieces = u64::from(self.mesh.size(p.piece));
+        let held = elements.filter(|n| n.is_multiple_of(pieces)).map(|n| n / pieces);
+        let whole = [p.weight, p.gradient].into_iter().map(|b| (b, elements));
+        let split = p.master.iter().chain(&p.moments).map(|b| (*b, held));
+        for (b, elements) in whole.chain(split) {
+            let Some(buffer) = code.buffers.get(b as usize) else {
                 return Err(format!("parameter {} names a buffer that does not exist", p.name));
             };
             if Some(buffer.elements) != elements {
@@ -190,17 +195,19 @@ impl Program {
         Ok(())
     }
 
-    /// Whether a collective's operands have the sizes that its kind asks for; only all-reduces take several at once.
+    /// Whether a collective's operands have the sizes that its kind asks for. All-reduces take several at once, and so do
+    /// gathers and scatters in place, where each buffer holds the whole and a rank's piece lies at its own place in it.
     fn fits(&self, c: &Collective, read: &[u64], written: &[u64]) -> bool {
         let stages = c.stages.as_ref().map(|s| s.len() as u32);
         let within = if stages.is_some() { c.axes.without(Axis::Pp) } else { c.axes };
         let members = u128::from(self.mesh.size(within)) * u128::from(stages.unwrap_or(1));
         let piece = |n: &[u64]| matches!(n, [n] if u128::from(*n) * members == u128::from(c.elements));
+        let sum: u128 = read.iter().map(|n| u128::from(*n)).sum();
+        let several = read == written && sum == u128::from(c.elements);
+        let even = read.iter().all(|n| u128::from(*n) % members.max(1) == 0);
         match c.kind {
-            CollectiveKind::AllReduceSum | CollectiveKind::AllReduceMax => {
-                let sum: u128 = read.iter().map(|n| u128::from(*n)).sum();
-                read == written && sum == u128::from(c.elements)
-            }
+            CollectiveKind::AllReduceSum | CollectiveKind::AllReduceMax => several,
+            CollectiveKind::AllGather | CollectiveKind::ReduceScatter if members > 1 && several => even,
             CollectiveKind::AllGather => piece(read) && written == [c.elements],
             CollectiveKind::ReduceScatter => read == [c.elements] && piece(written),
             CollectiveKind::AllToAll => read == written && written == [c.elements],
@@ -208,8 +215,8 @@ impl Program {
     }
 }
 
-/// Whether an instruction would write a buffer twice, or read it where it may be overwritten already: only a kernel and
-/// an all-reduce work in place, and an all-reduce only operand by operand.
+/// Whether an instruction would write a buffer twice, or read it where it may be overwritten already: only kernels,
+/// all-reduces, gathers and scatters work in place, the collectives only operand by operand.
 fn aliased(program: &Program, code: &Code, k: usize) -> bool {
     let (reads, writes) = (code.reads(k), code.writes(k));
     let distinct: BTreeSet<&u32> = writes.iter().collect();
@@ -221,7 +228,16 @@ fn aliased(program: &Program, code: &Code, k: usize) -> bool {
         Action::Exchange(_) => false,
         Action::Collective(c) => match program.collectives[c as usize].kind {
             CollectiveKind::AllReduceSum | CollectiveKind::AllReduceMax => true,
-            CollectiveKind::AllGather | CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => false,
+            // Out of place, their two sides differ in size; of one size, they are in place and must be one buffer.
+            CollectiveKind::AllGather | CollectiveKind::ReduceScatter => {
+                let size = |b: &u32| code.buffers[*b as usize].elements;
+                let same_size = reads.iter().map(size).eq(writes.iter().map(size));
+                if same_size && reads != writes {
+                    return true;
+                }
+                same_size
+            }
+            CollectiveKind::AllToAll => false,
         },
     };
     reads.iter().enumerate().any(|(n, r)| distinct.contains(r) && !(in_place && writes[n] == *r))

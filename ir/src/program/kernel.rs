@@ -113,13 +113,18 @@ pub enum Kernel {
         replicas: u64,
         /// Whether the scalar keeps its value.
         accumulate: bool,
+        /// Axes whose coordinate chooses the piece of each buffer that counts; none for the whole.
+        piece: AxisSet,
     },
-    /// One parameter's step: reads gradient and norm, updates weight, master and moments.
+    /// One parameter's step: reads gradient and norm, updates weight, master and moments. With a piece, only that piece
+    /// of gradient and weight is touched, and master and moments hold no more.
     Update {
         /// The rule.
         optimizer: Optimizer,
-        /// Local elements.
+        /// Elements updated.
         elements: u64,
+        /// Axes whose coordinate chooses the piece; none for the whole.
+        piece: AxisSet,
         /// Element type of the compute copy.
         dtype: DType,
         /// Whether weight decay applies.
@@ -189,11 +194,14 @@ impl fmt::Display for Kernel {
             Kernel::Load { what, batch, sequence, batch_axes, sequence_axes } => {
                 write!(f, "load {what} batch={batch}/{batch_axes} sequence={sequence}/{sequence_axes}")
             }
-            Kernel::SumSquares { elements, replicas, accumulate } => {
-                write!(f, "sum-squares n={elements} replicas={replicas} accumulate={accumulate}")
+            Kernel::SumSquares { elements, replicas, accumulate, piece } => {
+                write!(
+                    f,
+                    "sum-squares n={elements} replicas={replicas} accumulate={accumulate} piece={piece}"
+                )
             }
-            Kernel::Update { optimizer, elements, dtype, decays } => {
-                write!(f, "update {optimizer} {dtype} n={elements} decays={decays}")
+            Kernel::Update { optimizer, elements, dtype, decays, piece } => {
+                write!(f, "update {optimizer} {dtype} n={elements} decays={decays} piece={piece}")
             }
         }
     }

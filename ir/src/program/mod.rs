@@ -182,6 +182,8 @@ pub struct Parameter {
     pub init: Init,
     /// Whether weight decay applies.
     pub decays: bool,
+    /// Axes among which master and moments are split, in equal contiguous pieces; none when they are whole.
+    pub piece: AxisSet,
     /// Compute copy.
     pub weight: u32,
     /// fp32 copy, in mixed precision.

@@ -328,6 +328,7 @@ fn parse_parameter(w: &mut Words<'_>) -> Result<Parameter, String> {
         layout,
         init,
         decays: w.number("decays")?,
+        piece: w.number("piece")?,
         weight: w.number("w")?,
         master: w.optional("m")?,
         gradient: w.number("g")?,
@@ -373,12 +374,14 @@ fn parse_kernel(text: &str) -> Result<Kernel, String> {
             elements: w.size("n")?,
             replicas: w.size("replicas")?,
             accumulate: w.number("accumulate")?,
+            piece: w.number("piece")?,
         },
         "update" => Kernel::Update {
             optimizer: w.parsed("optimizer")?,
             dtype: w.parsed("element type")?,
             elements: w.size("n")?,
             decays: w.number("decays")?,
+            piece: w.number("piece")?,
         },
         other => return Err(format!("`{other}` is no kernel")),
     };

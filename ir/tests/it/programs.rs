@@ -107,12 +107,18 @@ fn kernel(d: &mut Dice) -> Kernel {
             batch_axes: d.axes(),
             sequence_axes: d.axes(),
         },
-        6 => Kernel::SumSquares { elements: d.size(), replicas: d.dim(), accumulate: d.flag() },
+        6 => Kernel::SumSquares {
+            elements: d.size(),
+            replicas: d.dim(),
+            accumulate: d.flag(),
+            piece: d.axes(),
+        },
         _ => Kernel::Update {
             optimizer: d.pick(&[Optimizer::Adamw, Optimizer::Sgd]),
             elements: d.size(),
             dtype,
             decays: d.flag(),
+            piece: d.axes(),
         },
     }
 }
@@ -149,6 +155,7 @@ fn parameter(d: &mut Dice) -> Parameter {
         layout,
         init: d.pick(&[start, Init::Ones, Init::Zeros]),
         decays: d.flag(),
+        piece: d.axes(),
         weight: d.roll(8) as u32,
         master: d.maybe(|d| d.roll(8) as u32),
         gradient: d.roll(8) as u32,

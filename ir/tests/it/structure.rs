@@ -88,8 +88,12 @@ fn collectives_have_operands_of_their_sizes() {
         all-reduce: 0 -> 0
         all-reduce: 0 -> 2
         all-reduce: 1,3 -> 1,3
+        all-gather: 0 -> 0
         all-gather: 1 -> 0
+        all-gather: 1,3 -> 1,3
+        reduce-scatter: 0 -> 0
         reduce-scatter: 0 -> 1
+        reduce-scatter: 1,3 -> 1,3
         all-to-all: 0 -> 2
     "#]]
     .assert_eq(&table);
@@ -99,7 +103,7 @@ fn collectives_have_operands_of_their_sizes() {
 fn roles_are_well_formed() {
     let param = |shape: &str, layout: &str, weight: u32| {
         let lines = format!(
-            "buffer 0 f32 16 @0 weight\n param w {shape} {layout} ones decays=true w={weight} m=- g=0 s=-"
+            "buffer 0 f32 16 @0 weight\n param w {shape} {layout} ones decays=true piece=- w={weight} m=- g=0 s=-"
         );
         stage("-", &lines)
     };

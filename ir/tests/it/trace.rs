@@ -73,7 +73,7 @@ fn parts_add_up_to_the_step() {
     ];
     let trace = trace(50, &spans);
     expect![[r#"
-        rank 0: compute 10 collective 20 pipeline 10 idle 10
+        rank 0: compute 10 collective 0 pipeline 30 idle 10
         rank 1: compute 18 collective 0 pipeline 30 idle 2
     "#]]
     .assert_eq(&table(&trace));

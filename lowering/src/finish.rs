@@ -1,0 +1,133 @@
+//! What follows the last backward: gradients are summed over the axes on which they are partial, block by block while
+//! earlier blocks still run backward; tied copies are added; the global norm is formed; every parameter is updated, and
+//! where replicas split the optimizer state (ZeRO stage 1, Rajbhandari et al. 2020), each updates its piece and the
+//! weights are gathered again. Pieces are summed and gathered in place.
+
+use crate::stage::Writer;
+use meshwright_algebra::GradientGroup;
+use meshwright_ir::program::{Collective, CollectiveKind, Kernel};
+use meshwright_ir::{Axis, AxisSet, DType};
+use std::collections::BTreeMap;
+
+impl Writer<'_, '_> {
+    /// Sums a block's gradients, one coalesced collective per set of axes.
+    pub(crate) fn synchronise(&mut self, block: usize, k: u32) {
+        let here = |g: &&GradientGroup| g.block as usize == block && !g.axes.is_empty();
+        let groups: Vec<GradientGroup> = self.memory.gradient_groups.iter().filter(here).cloned().collect();
+        for group in groups {
+            let buffers: Vec<u32> = group.members.iter().map(|p| self.params[block][*p as usize].1).collect();
+            let at = self.global_block(block);
+            if group.pieces == 1 {
+                self.all_reduce(group.axes, None, &buffers, k, at);
+                continue;
+            }
+            let split = self.context.pieces().0;
+            let others = split.iter().fold(group.axes, AxisSet::without);
+            if !others.is_empty() {
+                self.all_reduce(others, None, &buffers, k, at);
+            }
+            self.in_place(CollectiveKind::ReduceScatter, split, None, DType::F32, &buffers, k, at);
+        }
+    }
+
+    fn all_reduce(&mut self, axes: AxisSet, stages: Option<Vec<u32>>, buffers: &[u32], k: u32, block: u16) {
+        self.in_place(CollectiveKind::AllReduceSum, axes, stages, DType::F32, buffers, k, block);
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn in_place(
+        &mut self,
+        kind: CollectiveKind,
+        axes: AxisSet,
+        stages: Option<Vec<u32>>,
+        dtype: DType,
+        buffers: &[u32],
+        k: u32,
+        block: u16,
+    ) {
+        let elements = buffers.iter().map(|b| self.builder.code.buffers[*b as usize].elements).sum();
+        let algorithm = self.algorithm(axes);
+        let c = Collective { kind, axes, stages, elements, dtype, algorithm };
+        self.collective(c, k, block, buffers, buffers);
+    }
+
+    /// Sums the loss over the axes on which it is partial: afterwards every rank of the stage holds the global one.
+    pub(crate) fn loss(&mut self) {
+        let Some(loss) = self.loss else { return };
+        let last = self.classes.len() - 1;
+        let class = &self.context.plan.classes[self.classes[last] as usize];
+        let axes = class.outputs.last().expect("the head ends in the loss").produced.partial();
+        if !axes.is_empty() {
+            self.all_reduce(axes, None, &[loss], 0, self.global_block(last));
+        }
+    }
+
+    /// Sums the gradients of a tied parameter's two copies, where they lie on different stages.
+    pub(crate) fn tied_copies(&mut self) {
+        for (owner, copy) in self.context.tied_copies() {
+            if owner.stage == copy.stage || (self.stage != owner.stage && self.stage != copy.stage) {
+                continue;
+            }
+            let here = if self.stage == owner.stage { &owner } else { &copy };
+            let gradient = self.params[here.block][here.param].1;
+            let stages = Some(vec![owner.stage as u32, copy.stage as u32]);
+            self.all_reduce(AxisSet::of(Axis::Pp), stages, &[gradient], 0, self.global_block(here.block));
+        }
+    }
+
+    /// The squared norm of all gradients: each rank counts its pieces, those held by several ranks divided among them.
+    pub(crate) fn norm(&mut self) {
+        let axes = self.context.norm_axes();
+        let copied = |(o, c): &(crate::stage::TiedCopy, crate::stage::TiedCopy)| {
+            o.stage != c.stage && c.stage == self.stage
+        };
+        let copies: Vec<String> =
+            self.context.tied_copies().into_iter().filter(copied).map(|(_, c)| c.name).collect();
+        let mesh = &self.context.plan.mesh;
+        let mut groups: BTreeMap<(u64, AxisSet), Vec<u32>> = BTreeMap::new();
+        for p in self.builder.code.parameters.iter().filter(|p| !copies.contains(&p.name)) {
+            let held_by_all = |a: &Axis| p.layout.dim_of(*a).is_none() && !p.piece.contains(*a);
+            let several = axes.without(Axis::Pp).iter().filter(held_by_all);
+            let replicas = several.map(|a| u64::from(mesh.degree(a))).product();
+            groups.entry((replicas, p.piece)).or_default().push(p.gradient);
+        }
+        if groups.is_empty() {
+            groups.insert((1, AxisSet::EMPTY), vec![]);
+        }
+        let (norm, block) = (self.norm, self.global_block(0));
+        for (n, ((replicas, piece), buffers)) in groups.into_iter().enumerate() {
+            let all: u64 = buffers.iter().map(|b| self.builder.code.buffers[*b as usize].elements).sum();
+            let elements = all / u64::from(mesh.size(piece));
+            let kernel = Kernel::SumSquares { elements, replicas, accumulate: n > 0, piece };
+            let reads: Vec<u32> = buffers.into_iter().chain((n > 0).then_some(norm)).collect();
+            self.kernel(kernel, 0, block, &reads, &[norm]);
+        }
+        if !axes.is_empty() {
+            self.all_reduce(axes, None, &[norm], 0, block);
+        }
+    }
+
+    /// Updates every parameter, and gathers what replicas updated in pieces.
+    pub(crate) fn updates(&mut self) {
+        let training = &self.context.plan.job.training;
+        let (optimizer, dtype) = (training.optimizer, training.precision.compute());
+        let block = self.global_block(0);
+        for p in self.builder.code.parameters.clone() {
+            let pieces = u64::from(self.context.plan.mesh.size(p.piece));
+            let elements = self.builder.code.buffers[p.weight as usize].elements / pieces;
+            let kernel = Kernel::Update { optimizer, elements, dtype, decays: p.decays, piece: p.piece };
+            let state: Vec<u32> =
+                std::iter::once(p.weight).chain(p.master).chain(p.moments.iter().copied()).collect();
+            let reads: Vec<u32> = [p.gradient, self.norm].into_iter().chain(state.iter().copied()).collect();
+            self.kernel(kernel, 0, block, &reads, &state);
+        }
+        let groups: Vec<GradientGroup> =
+            self.memory.gradient_groups.iter().filter(|g| g.pieces > 1).cloned().collect();
+        for g in groups {
+            let b = g.block as usize;
+            let weights: Vec<u32> = g.members.iter().map(|p| self.params[b][*p as usize].0).collect();
+            let split = self.context.pieces().0;
+            self.in_place(CollectiveKind::AllGather, split, None, dtype, &weights, 0, self.global_block(b));
+        }
+    }
+}

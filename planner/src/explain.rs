@@ -1,0 +1,104 @@
+//! Why a plan won, from the numbers: where its step goes, how full its memory is, what it may not undercut, and what its
+//! neighbours would change. The invariant: every sentence is computed from solved points; nothing is said of points that
+//! were not solved.
+
+use crate::candidate::Solved;
+use crate::report::{difference, shortage};
+use crate::search::Search;
+use crate::space::Point;
+use meshwright_ir::{Axis, Time};
+
+/// Most neighbours compared with.
+const NEIGHBOURS: usize = 3;
+
+/// Sentences for plan `k` of the `best` ones.
+pub(crate) fn why(search: &Search<'_>, best: &[usize], k: usize) -> Vec<String> {
+    let entries = &search.entries;
+    let own = entries[best[k]].fits().expect("a plan that was found");
+    let fitting = entries.iter().filter(|e| e.fits().is_some()).count();
+    let rank = match k {
+        0 => "the best".to_string(),
+        k => format!("number {}", k + 1),
+    };
+    let mut lines = vec![
+        format!("{rank} of {fitting} plans that fit, of {} points of the space", entries.len()),
+        spent(own),
+        memory(search, own),
+    ];
+    let lower = Time(search.lower);
+    lines.push(format!(
+        "no plan of this space simulates faster than {lower}: this one is within {:.1} % of that",
+        percent(own.time.step, lower.get())
+    ));
+    let rivals = search.ranking().into_iter().filter(|r| *r != best[k]);
+    let fitting = rivals.filter_map(|r| entries[r].fits()).map(|other| compare(own, other));
+    lines.extend(fitting.take(NEIGHBOURS));
+    let tight = entries.iter().filter_map(|e| e.short()).filter(|s| s.time.step < own.time.step);
+    let mut tight: Vec<&Solved> = tight.collect();
+    tight.sort_by_key(|s| s.time.step);
+    let refused = |s: &&Solved| format!("{}: does not fit ({})", compare(own, s), shortage(search, s));
+    lines.extend(tight.iter().take(NEIGHBOURS).map(refused));
+    lines
+}
+
+/// Where the step goes.
+fn spent(s: &Solved) -> String {
+    let t = &s.time;
+    let share = |x: u64| format!("{} ({:.0} %)", Time(x), 100.0 * x as f64 / t.step.max(1) as f64);
+    format!(
+        "step {}: kernels {}, exposed communication {}, bubble {}, gradients {}, update {}",
+        Time(t.step),
+        share(t.compute),
+        share(t.communication),
+        share(t.bubble),
+        share(t.gradients),
+        share(t.update)
+    )
+}
+
+fn memory(search: &Search<'_>, s: &Solved) -> String {
+    let reserved = search.ground.job.cluster.device.reserved;
+    let (peak, limit) = (s.peak() + reserved, search.ground.limit + reserved);
+    format!("peak memory {peak} of {limit}, on stage {}", s.fullest())
+}
+
+/// `tp 8 → 4, pp 4 → 8: step +3.1 %, communication -3.0 %, bubble +5.2 %, memory +11.0 GiB`: what going from one plan to
+/// another would change, in percent of the first's step.
+fn compare(own: &Solved, other: &Solved) -> String {
+    let changed = changes(&own.point, &other.point);
+    let step = own.time.step;
+    let part = |name: &str, from: u64, to: u64| {
+        let share = 100.0 * (to as f64 - from as f64) / step.max(1) as f64;
+        (share.abs() >= 0.05).then(|| format!("{name} {share:+.1} %"))
+    };
+    let (a, b) = (&own.time, &other.time);
+    let parts = [
+        Some(format!("step {:+.1} %", percent(b.step, step))),
+        part("kernels", a.compute, b.compute),
+        part("communication", a.communication, b.communication),
+        part("bubble", a.bubble, b.bubble),
+        part("gradients", a.gradients, b.gradients),
+        part("update", a.update, b.update),
+        Some(format!("memory {}", difference(other.peak(), own.peak()))),
+    ];
+    format!("{changed}: {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+}
+
+fn changes(own: &Point, other: &Point) -> String {
+    let degree = |axis: Axis| (axis.name(), own.degree(axis).to_string(), other.degree(axis).to_string());
+    let all = [
+        degree(Axis::Tp),
+        degree(Axis::Pp),
+        degree(Axis::Dp),
+        ("micro-batch", own.micro_batch.to_string(), other.micro_batch.to_string()),
+        ("schedule", own.schedule.to_string(), other.schedule.to_string()),
+        ("sp", own.sequence_parallel.to_string(), other.sequence_parallel.to_string()),
+    ];
+    let changed = all.into_iter().filter(|(_, a, b)| a != b);
+    changed.map(|(name, a, b)| format!("{name} {a} → {b}")).collect::<Vec<_>>().join(", ")
+}
+
+/// By how many percent `x` exceeds `base`.
+fn percent(x: u64, base: u64) -> f64 {
+    100.0 * (x as f64 - base as f64) / base.max(1) as f64
+}

@@ -1,0 +1,6 @@
+//! Tests of the planner through its public interface.
+
+mod blocks;
+mod fixtures;
+mod searches;
+mod solvers;

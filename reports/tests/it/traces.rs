@@ -1,0 +1,41 @@
+//! The other documents: Chrome traces and CSV.
+
+use crate::fixture::{Fixture, SMALL};
+use expect_test::expect;
+use meshwright_reports::{loss_csv, perfetto};
+use serde_json::Value;
+
+#[test]
+fn a_chrome_trace_names_ranks_streams_and_times() {
+    let fixture = Fixture::new(&SMALL);
+    let text = perfetto(&fixture.program, &fixture.measured);
+    let json: Value = serde_json::from_str(&text).unwrap();
+    let events = json["traceEvents"].as_array().unwrap();
+    let of = |phase: &str| events.iter().filter(|e| e["ph"] == phase).count();
+    assert_eq!(of("X"), fixture.measured.spans.len());
+    assert_eq!(of("C"), fixture.measured.memory.len());
+    assert_eq!(of("M"), fixture.measured.ranks.len() * (2 + fixture.program.streams.len()));
+    let last = events
+        .iter()
+        .filter(|e| e["ph"] == "X")
+        .map(|e| e["ts"].as_f64().unwrap() + e["dur"].as_f64().unwrap());
+    let step = fixture.measured.step_time.get() as f64 / 1e6;
+    assert!((last.fold(0.0, f64::max) - step).abs() < 1e-6);
+    let lines: Vec<&str> = text.lines().filter(|l| !l.contains("\"ph\":\"M\"")).take(3).collect();
+    expect![[r#"
+        {"displayTimeUnit":"ns","otherData":{"producer":"meshwright","source":"measured","mesh":"pp=1 dp=2 fsdp=1 cp=1 tp=2"},"traceEvents":[
+        {"ph":"X","pid":0,"tid":0,"ts":0.000000,"dur":367.000000,"name":"embedding forward","cat":"forward","args":{"instruction":0,"micro_batch":0,"block":0}},
+        {"ph":"X","pid":0,"tid":1,"ts":367.000000,"dur":249.000000,"name":"reduce-scatter tp","cat":"collective","args":{"instruction":1,"micro_batch":0,"block":0}},"#]]
+    .assert_eq(&lines.join("\n"));
+}
+
+#[test]
+fn csv_leaves_out_what_is_no_number() {
+    expect![[r#"
+        step,loss,step_time_s
+        1,5.5,0.25
+        2,,0.125
+        3,4.25,
+    "#]]
+    .assert_eq(&loss_csv(&[5.5, f64::NAN, 4.25], &[0.25, 0.125]));
+}

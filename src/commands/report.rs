@@ -1,0 +1,75 @@
+//! `report`: one HTML file of a plan and any traces of it.
+
+use super::{Answer, output};
+use clap::Args;
+use meshwright::{Failure, files};
+use meshwright_ir::trace::TraceSource;
+use serde::Serialize;
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Plan file (JSON).
+    plan: PathBuf,
+    /// Traces that `simulate` or `run` wrote.
+    traces: Vec<PathBuf>,
+    /// Where the report goes.
+    #[arg(short, long)]
+    output: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// No progress.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Serialize)]
+struct View {
+    path: String,
+}
+
+pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
+    let plan = files::read_plan(&a.plan)?;
+    let program = meshwright::lower(&plan).map_err(|e| Failure::in_file(&a.plan.display().to_string(), e))?;
+    let mut simulated = meshwright::simulate(&program, &plan.job.cluster, false);
+    let mut measured = None;
+    for path in &a.traces {
+        let trace = files::read_trace(path)?;
+        let fits = |s: &meshwright_ir::trace::Span| {
+            s.rank < program.mesh.ranks()
+                && (s.instruction as usize) < program.code_of(s.rank).instructions.len()
+                && s.start <= s.end
+        };
+        let ordered = trace.spans.is_sorted_by_key(|s| (s.rank, s.start))
+            && trace.memory.is_sorted_by_key(|p| (p.rank, p.time));
+        if !trace.spans.iter().all(fits) || !ordered || trace.ranks.iter().any(|r| *r >= program.mesh.ranks())
+        {
+            let message = format!("{} is no trace of {}", path.display(), a.plan.display());
+            return Err(Failure::new(
+                message,
+                "give a trace that `simulate` or `run` wrote of this very plan",
+            ));
+        }
+        match trace.source {
+            TraceSource::Predicted => simulated.trace = trace,
+            TraceSource::Measured => measured = Some(trace),
+        }
+    }
+    let html = meshwright::report(
+        &plan,
+        Some(&program),
+        Some(&simulated),
+        measured.as_ref(),
+        None,
+        &output::typed(),
+    );
+    files::write(&a.output, &html)?;
+    let path = a.output.display().to_string();
+    if a.json {
+        output::json(&View { path });
+    } else {
+        output::say(&format!("  report: {path}\n"));
+    }
+    Ok(Answer::Yes)
+}

@@ -1,0 +1,42 @@
+//! What a person reads when their input cannot be used: one message, one fix, exit code 2.
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+/// A message of at most 2 KiB, fix included.
+#[derive(Debug, Error, Diagnostic)]
+#[error("{message}")]
+pub struct Failure {
+    message: String,
+    #[help]
+    fix: Option<String>,
+}
+
+impl Failure {
+    /// What is wrong, and what to do about it.
+    pub fn new(message: impl std::fmt::Display, fix: impl std::fmt::Display) -> Self {
+        let (message, fix) = (clip(message.to_string(), 1200), clip(fix.to_string(), 600));
+        Self { message, fix: Some(fix).filter(|f| !f.is_empty()) }
+    }
+    /// An error that carries its own fix after a semicolon, as the nouns' errors do.
+    pub fn of(error: impl std::fmt::Display) -> Self {
+        let text = error.to_string();
+        match text.rsplit_once("; ") {
+            Some((message, fix)) => Self::new(message, fix),
+            None => Self::new(text, ""),
+        }
+    }
+    /// The same, about a file.
+    pub fn in_file(file: &str, error: impl std::fmt::Display) -> Self {
+        Self::of(format!("{file}: {error}"))
+    }
+}
+
+fn clip(text: String, limit: usize) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
+    if text.len() <= limit {
+        return text;
+    }
+    let end = (0..=limit - 3).rev().find(|k| text.is_char_boundary(*k)).unwrap_or(0);
+    format!("{}…", &text[..end])
+}

@@ -1,0 +1,106 @@
+//! Files the command line reads and writes. A written file appears whole or not at all: it is written under a temporary
+//! name beside its place and renamed.
+
+use crate::Failure;
+use meshwright_ir::program::{Checked, Program};
+use meshwright_ir::{Plan, Trace};
+use serde::Serialize;
+use std::path::Path;
+
+/// Largest file that is read: a plan of a thousand stages is far smaller.
+const LARGEST: u64 = 1 << 30;
+
+/// Reads a text file.
+pub fn read(path: &Path) -> Result<String, Failure> {
+    let name = path.display();
+    let found = std::fs::metadata(path)
+        .map_err(|e| Failure::new(format!("{name}: {e}"), "name a file that exists"))?;
+    if found.is_dir() {
+        return Err(Failure::new(format!("{name} is a folder"), "name a file"));
+    }
+    if found.len() > LARGEST {
+        return Err(Failure::new(
+            format!("{name} has {} bytes", found.len()),
+            "name a plan, program, trace or job file",
+        ));
+    }
+    let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("{name}: {e}"), "make it readable"))?;
+    String::from_utf8(bytes)
+        .map_err(|_| Failure::new(format!("{name} is not text"), "name a plan, program, trace or job file"))
+}
+
+/// Writes a file whole or not at all.
+pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let fail = |e: std::io::Error| {
+        Failure::new(format!("{}: {e}", path.display()), "name a place that can be written")
+    };
+    if !folder.is_dir() {
+        return Err(Failure::new(
+            format!("{}: its folder does not exist", path.display()),
+            "make the folder first",
+        ));
+    }
+    if path.is_dir() {
+        return Err(Failure::new(format!("{} is a folder", path.display()), "name a file"));
+    }
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = folder.join(format!(".{file}.{}.part", std::process::id()));
+    let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
+    written.map_err(|e| {
+        let _ = std::fs::remove_file(&temporary);
+        fail(e)
+    })
+}
+
+/// A document as JSON with a final newline.
+pub fn to_json<T: Serialize>(document: &T) -> String {
+    serde_json::to_string_pretty(document).expect("documents hold finite numbers and string keys") + "\n"
+}
+
+/// Reads and checks a plan.
+pub fn read_plan(path: &Path) -> Result<Plan, Failure> {
+    plan_from(&path.display().to_string(), &read(path)?)
+}
+
+/// Reads and checks a plan from its text.
+pub fn plan_from(file: &str, text: &str) -> Result<Plan, Failure> {
+    let fix = "write it anew with `meshwright plan JOB -o plan.json`";
+    let plan: Plan =
+        serde_json::from_str(text).map_err(|e| Failure::new(format!("{file}: no plan: {e}"), fix))?;
+    plan.check().map_err(|e| Failure::in_file(file, e))?;
+    Ok(plan)
+}
+
+/// Reads and checks a program.
+pub fn program_from(file: &str, text: &str) -> Result<Checked, Failure> {
+    let fix = "write it anew with `meshwright lower PLAN -o step.program`";
+    let program: Program = text.parse().map_err(|e| Failure::new(format!("{file}, {e}"), fix))?;
+    program.check().map_err(|e| Failure::new(format!("{file}: {e}"), fix))
+}
+
+/// Whether text is a program rather than a plan.
+pub fn is_program(text: &str) -> bool {
+    text.trim_start().starts_with("meshwright-program")
+}
+
+/// A trace file: events for Perfetto, and the trace itself under a key of its own.
+pub fn trace_document(program: &Program, trace: &Trace) -> String {
+    let events = meshwright_reports::perfetto(program, trace);
+    let own = serde_json::to_string(trace).expect("a trace holds integers and string keys");
+    let body = events.trim_end().strip_suffix('}').expect("a JSON object ends in a brace");
+    format!("{body},\"meshwright\":{own}}}\n")
+}
+
+/// Reads the trace that [`trace_document`] wrote.
+pub fn read_trace(path: &Path) -> Result<Trace, Failure> {
+    #[derive(serde::Deserialize)]
+    struct Document {
+        meshwright: Trace,
+    }
+    let file = path.display().to_string();
+    let fix = "write it anew with `--trace`";
+    let document: Document = serde_json::from_str(&read(path)?)
+        .map_err(|e| Failure::new(format!("{file}: no trace: {e}"), fix))?;
+    Ok(document.meshwright)
+}
