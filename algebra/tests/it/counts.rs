@@ -88,7 +88,10 @@ fn everything_else() {
     assert_eq!(moved(Kernel::Add { elements: 10, dtype }), 60);
     assert_eq!(moved(Kernel::Pack { outer: 2, parts: 3, inner: 5, dtype }), 2 * 2 * 30);
     assert_eq!(moved(Kernel::Unpack { outer: 2, parts: 3, inner: 5, dtype }), 2 * 2 * 30);
-    assert_eq!(moved(Kernel::SumSquares { elements: 10, replicas: 2, accumulate: true }), 40);
+    assert_eq!(
+        moved(Kernel::SumSquares { elements: 10, replicas: 2, accumulate: true, piece: AxisSet::EMPTY }),
+        40
+    );
     let load = Kernel::Load {
         what: IdKind::Tokens,
         batch: 2,
@@ -103,7 +106,8 @@ fn everything_else() {
         (Optimizer::Adamw, DType::F32, 4 + 8 + 16),
         (Optimizer::Adamw, DType::Bf16, 4 + 8 + 16 + 2),
     ] {
-        assert_eq!(moved(Kernel::Update { optimizer, elements: 10, dtype, decays: true }), 10 * each);
+        let piece = AxisSet::EMPTY;
+        assert_eq!(moved(Kernel::Update { optimizer, elements: 10, dtype, decays: true, piece }), 10 * each);
     }
 }
 

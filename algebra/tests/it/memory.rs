@@ -4,10 +4,13 @@ use crate::support::{
     EMBED, GPT_LAYER, HEAD, QWEN_LAYER, SHAPES, class, gpt, megatron, mesh, planned, random,
 };
 use meshwright_algebra::{
-    ALIGNMENT, BlockCode, BlockInstruction, Expr, Home, Slot, StageShape, layouts, signature, stage_memory,
+    ALIGNMENT, BlockCode, BlockInstruction, Expr, Home, Slot, StageShape, layouts, recompute, signature,
+    stage_memory,
 };
 use meshwright_ir::program::Pass;
-use meshwright_ir::{BlockClass, Bytes, ClassPlan, DType, Mesh, Optimizer, Precision, Value};
+use meshwright_ir::{
+    AxisSet, BlockClass, Bytes, ClassPlan, DType, Mesh, Optimizer, Precision, Recompute, Value,
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -51,7 +54,7 @@ fn kept(class: &BlockClass, plan: &ClassPlan, mesh: &Mesh) -> Bytes {
                 Slot::Ids => {
                     let ids = meshwright_ir::Layout::new(
                         vec![plan.strategies[k].axes_on(0), plan.strategies[k].axes_on(1)],
-                        meshwright_ir::AxisSet::EMPTY,
+                        AxisSet::EMPTY,
                     );
                     ("ids".into(), local(&[SHAPES.batch, SHAPES.sequence], &ids))
                 }
@@ -80,6 +83,11 @@ fn a_gpt_layer_keeps_what_backward_reads() {
             let per_token = 2 * h + residual + (3 * h + h + heads + 8 * h) / n;
             assert_eq!(code.frame, Bytes(4 * tokens * per_token), "tp {n}, sp {sp}");
             assert_eq!(code.frame, kept(&layer, &plan, &mesh));
+            // Selective recompute drops attention's output and log-sum-exp; full recompute all but the block's input.
+            let attention = (h + heads) / n;
+            let selective = recompute(&code, Recompute::Selective).frame;
+            assert_eq!(selective, Bytes(4 * tokens * (per_token - attention)), "tp {n}, sp {sp}");
+            assert_eq!(recompute(&code, Recompute::Full).frame, Bytes(0));
         }
     }
 }
@@ -109,6 +117,7 @@ proptest! {
         let class = class("block", text);
         let (plan, code) = planned(&class, &mesh, sp, random(seed));
         prop_assert_eq!(code.frame, kept(&class, &plan, &mesh));
+        let code = recompute(&code, Recompute::ALL[seed as usize % Recompute::ALL.len()]);
         for pass in [&code.forward, &code.backward] {
             let lives = placed(&code, pass);
             for (t, a) in &lives {
@@ -148,8 +157,10 @@ fn a_stage_is_the_sum_of_its_regions() {
                 boundary_elements: SHAPES.batch * SHAPES.sequence * model.hidden,
                 precision,
                 optimizer: Optimizer::Adamw,
+                pieces: (AxisSet::EMPTY, 1),
             };
-            let memory = stage_memory(&model, &codes, &model.blocks(), &shape);
+            let chain: Vec<_> = model.blocks().into_iter().map(|c| (c, &codes[c as usize])).collect();
+            let memory = stage_memory(&model, &chain, &shape);
             let region = |k: usize| memory.regions[k].1;
             for (k, bytes) in each.into_iter().enumerate() {
                 // Every buffer is padded to the alignment.

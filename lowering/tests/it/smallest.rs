@@ -92,9 +92,9 @@ fn the_program_of_the_smallest_model() {
         kernel op backward-weight+ f32 linear[input=8 output=8 input_grain=1 output_grain=1] b=1/- s=4/- i=4/tp o=8/-
         kernel op backward-weight+ f32 linear[input=8 output=8 input_grain=1 output_grain=1] b=1/- s=4/- i=8/- o=4/tp
         kernel op backward-weight+ f32 embedding[rows=16 width=8 index=tokens] b=1/- s=4/- v=8/tp e=8/-
-        kernel sum-squares n=192 replicas=1 accumulate=false
-        kernel update sgd f32 n=64 decays=true
-        kernel update sgd f32 n=32 decays=true
+        kernel sum-squares n=192 replicas=1 accumulate=false piece=-
+        kernel update sgd f32 n=64 decays=true piece=-
+        kernel update sgd f32 n=32 decays=true piece=-
         collective all-reduce tp stages=* n=32 f32 direct
         collective all-reduce-max tp stages=* n=4 f32 direct
         collective all-reduce tp stages=* n=8 f32 direct
@@ -168,10 +168,10 @@ fn the_program_of_the_smallest_model() {
         buffer 23 f32 16 @5120 workspace
         buffer 24 f32 16 @5376 workspace
         buffer 25 f32 32 @5120 workspace
-        param embed.tokens.table 16x8 (tp,-) normal=0.02 decays=true w=0 m=- g=1 s=-
-        param layer.up.weight 8x8 (tp,-) normal=0.02 decays=true w=2 m=- g=3 s=-
-        param layer.down.weight 8x8 (-,tp) normal=0.02 decays=true w=4 m=- g=5 s=-
-        param head.logits.weight 16x8 (tp,-) normal=0.02 decays=true w=6 m=- g=7 s=-
+        param embed.tokens.table 16x8 (tp,-) normal=0.02 decays=true piece=- w=0 m=- g=1 s=-
+        param layer.up.weight 8x8 (tp,-) normal=0.02 decays=true piece=- w=2 m=- g=3 s=-
+        param layer.down.weight 8x8 (-,tp) normal=0.02 decays=true piece=- w=4 m=- g=5 s=-
+        param head.logits.weight 16x8 (tp,-) normal=0.02 decays=true piece=- w=6 m=- g=7 s=-
         k0 s0 mb=0 b=0 r=- w=11 a=-
         k1 s0 mb=0 b=0 r=0,11 w=10 a=-
         c0 s1 mb=0 b=0 r=10 w=10 a=1
