@@ -49,7 +49,7 @@ pub(crate) fn changed(plan: &Plan, path: &str, amount: &Amount) -> Result<Plan, 
         RECOMPUTE => with_recompute(plan, amount)?,
         _ => with_field(&plan, path, amount)?,
     };
-    after.job.cluster.check().map_err(|e| Failure::of(format!("{path}: {e}")))?;
+    after.job.cluster.check().map_err(Failure::of)?;
     Ok(count_micro_batches(after, path))
 }
 

@@ -56,6 +56,8 @@ struct Variant {
     slow: BTreeMap<u32, f64>,
     /// The program of the unchanged plan serves: only its cluster or a rank's speed differs.
     same_program: bool,
+    /// What a reader of its figures should know.
+    note: Option<String>,
 }
 
 /// Simulates `plan` under each change alone. Without `replan` its choices stay; with it the changed job is planned anew.
@@ -79,7 +81,8 @@ fn variant(plan: &Plan, change: &Change, replan: bool) -> Result<Variant, Failur
             }
             // The planner prices ranks alike, so a slow one would not change its choice.
             let slow = BTreeMap::from([(*rank, *slow)]);
-            Ok(Variant { plan: plan.clone(), job: None, slow, same_program: true })
+            let note = replan.then(|| "planning anew prices all ranks alike, so the plan stays".to_string());
+            Ok(Variant { plan: plan.clone(), job: None, slow, same_program: true, note })
         }
         Change::Set { path, amount } => {
             let path = fields::short(path);
@@ -89,7 +92,7 @@ fn variant(plan: &Plan, change: &Change, replan: bool) -> Result<Variant, Failur
                 keeps_world(path, plan, &after)?;
             }
             let same_program = !replan && path.starts_with("cluster.");
-            Ok(Variant { plan: after, job, slow: BTreeMap::new(), same_program })
+            Ok(Variant { plan: after, job, slow: BTreeMap::new(), same_program, note: None })
         }
     }
 }
@@ -128,12 +131,13 @@ fn job_anew(path: &str, after: &Plan) -> Result<Job, Failure> {
 }
 
 fn case(change: &str, before: &Plan, variant: Variant, program: &Checked) -> Case {
-    let Variant { plan, job, slow, same_program } = variant;
+    let Variant { plan, job, slow, same_program, note } = variant;
     if let Some(job) = job {
         return anew(change, before, &job);
     }
     if same_program {
-        return simulated(change, &plan, program, &slow);
+        let case = simulated(change, &plan, program, &slow);
+        return Case { note: case.note.clone().or(note), ..case };
     }
     match lowered(&plan) {
         Ok(program) => simulated(change, &plan, &program, &slow),

@@ -120,7 +120,7 @@ fn text(answer: &WhatIf) -> String {
         let peak = c.peak_memory_bytes.iter().flatten().max();
         let change = baseline.step_time_s.zip(c.step_time_s).map(|(b, s)| 100.0 * (s / b - 1.0));
         vec![
-            if c.change == baseline.change { "as planned".into() } else { c.change.clone() },
+            if std::ptr::eq(c, baseline) { "as planned".into() } else { c.change.clone() },
             peak.map_or("-".into(), |p| format!("{p} of {}", c.memory_limit_bytes)),
             c.step_time_s.map_or("-".into(), views::seconds),
             c.goodput.map_or("-".into(), |g| format!("{g:.0}")),
