@@ -13,6 +13,7 @@ mod report;
 mod run;
 mod simulate;
 mod views;
+mod whatif;
 
 use clap::{Parser, Subcommand};
 use meshwright::Failure;
@@ -44,9 +45,8 @@ enum Command {
     Model(model::Arguments),
     /// Say what a cluster is.
     Cluster(cluster::Arguments),
-    /// Not built yet.
-    #[command(hide = true)]
-    Whatif(NotBuilt),
+    /// Say what a plan would do if something were otherwise.
+    Whatif(whatif::Arguments),
     /// Not built yet.
     #[command(hide = true)]
     Profile(NotBuilt),
@@ -97,7 +97,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Report(a) => report::command(a),
         Command::Model(a) => model::command(a),
         Command::Cluster(a) => cluster::command(a),
-        Command::Whatif(a) => not_built("whatif", &a),
+        Command::Whatif(a) => whatif::command(a),
         Command::Profile(a) => not_built("profile", &a),
         Command::Check(a) => not_built("check", &a),
         Command::Export(a) => not_built("export", &a),
