@@ -12,6 +12,7 @@ mod progress;
 mod report;
 mod run;
 mod simulate;
+mod step_views;
 mod views;
 mod whatif;
 
@@ -82,11 +83,7 @@ pub(crate) enum Answer {
 pub(crate) fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(e) => {
-            // Help and version are answers; the rest is bad usage.
-            let _ = e.print();
-            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
-        }
+        Err(e) => return usage(&e),
     };
     let answer = match arguments.command {
         Command::Auto(a) => auto::command(a),
@@ -112,6 +109,22 @@ pub(crate) fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Help and version are answers; the rest is bad usage.
+fn usage(e: &clap::Error) -> ExitCode {
+    let text = e.render().to_string();
+    if !e.use_stderr() {
+        let _ = e.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = text.trim_end();
+    match text.strip_prefix("error: ").map(|t| t.split_once("\n\n").unwrap_or((t, ""))) {
+        Some((message, fix)) => output::failure(Failure::new(message, fix.trim())),
+        // No subcommand: the help says more than any message.
+        None => output::note(false, text),
+    }
+    ExitCode::from(2)
 }
 
 fn not_built(command: &str, arguments: &NotBuilt) -> Result<Answer, Failure> {

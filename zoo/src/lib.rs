@@ -13,6 +13,6 @@ pub use clusters::{
     constants, constants_from_toml, host_profile, localhost, resize,
 };
 pub use error::ZooError;
-pub use job::{job_file, job_from_toml, merge, resolve};
+pub use job::{job_file, job_from_toml, merge, resolve, resolve_cluster};
 pub use models::{families, model, model_from_config, model_from_toml, model_presets};
 pub use source::{hash, nearest};
