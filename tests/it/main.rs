@@ -1,7 +1,9 @@
 //! Tests of the whole path: plans of many kinds are lowered, checked, run and simulated, and must agree.
 
+mod bounds;
 mod conformance;
 mod parity;
 mod plans;
 mod planted;
 mod planting;
+mod scale;
