@@ -359,7 +359,8 @@ impl Plan {
             return bad("plan.mesh", self.mesh.to_string(), "the cluster holds fewer ranks: plan again");
         }
         let dp = u64::from(self.mesh.degree(Axis::Dp));
-        if dp * self.micro_batch * self.micro_batches != self.job.training.global_batch {
+        let batch = dp.checked_mul(self.micro_batch).and_then(|b| b.checked_mul(self.micro_batches));
+        if batch != Some(self.job.training.global_batch) {
             return bad(
                 "plan.micro_batches",
                 format!("{dp} x {} x {}", self.micro_batch, self.micro_batches),
@@ -370,7 +371,7 @@ impl Plan {
         let covered = self
             .stages
             .iter()
-            .try_fold(0u32, |next, s| (s.first == next && s.blocks > 0).then(|| next + s.blocks));
+            .try_fold(0u32, |next, s| next.checked_add(s.blocks).filter(|_| s.first == next && s.blocks > 0));
         if covered != Some(blocks) || self.stages.len() as u32 != self.mesh.degree(Axis::Pp) {
             return bad(
                 "plan.stages",

@@ -73,6 +73,7 @@ impl<'p> Context<'p> {
             batch: plan.micro_batch * u64::from(plan.mesh.degree(Axis::Dp)),
             sequence: plan.job.training.sequence,
         };
+        verify::boundary(plan, &shapes)?;
         let boundary_shape = [shapes.batch, shapes.sequence, model.hidden];
         let local = plan.boundary.local(&boundary_shape, &plan.mesh).map_err(|d| {
             Invalid::new(
@@ -81,7 +82,6 @@ impl<'p> Context<'p> {
                 format!("dim {d} does not divide into equal pieces: choose other degrees"),
             )
         })?;
-        verify::boundary(plan, &shapes)?;
         for (class, choices) in model.classes.iter().zip(&plan.classes) {
             verify::class(class, choices, plan, &shapes)?;
         }

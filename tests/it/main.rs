@@ -2,8 +2,10 @@
 
 mod bounds;
 mod conformance;
+mod folding;
 mod parity;
 mod plans;
 mod planted;
 mod planting;
 mod scale;
+mod whatif;

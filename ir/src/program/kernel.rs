@@ -170,7 +170,7 @@ impl fmt::Display for IdKind {
 }
 
 impl fmt::Display for Kernel {
-    /// The words after `kernel N` in a program's text; [`super::text`] reads them back.
+    /// The words after `kernel N` in a program's text, which its reader reads back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Kernel::Op(k) => {

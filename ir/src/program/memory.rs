@@ -163,6 +163,14 @@ pub(super) fn check_role(program: &Program, role: usize) -> Result<(), Fault> {
                 }
             }
         }
+        let mut used = code.reads(k).iter().chain(code.writes(k));
+        if let Some(&b) = used.find(|b| !owns[**b as usize] && code.buffers[**b as usize].elements > 0) {
+            return fault(
+                Rule::UseAfterFree,
+                k,
+                format!("uses buffer {b} ({}) and writes another one over it", name(b)),
+            );
+        }
         let stream = code.instructions[k].stream as usize;
         for &b in code.reads(k).iter().chain(code.writes(k)) {
             touched[b as usize].access[stream] = Some(k);
@@ -170,6 +178,15 @@ pub(super) fn check_role(program: &Program, role: usize) -> Result<(), Fault> {
         for &b in code.writes(k) {
             touched[b as usize].write = Some(k);
         }
+    }
+    for &b in code.loss.iter().chain(&code.norm) {
+        let (rule, what) = match (touched[b as usize].write, owns[b as usize]) {
+            (None, _) => (Rule::UseBeforeWrite, "which nothing has written"),
+            (Some(_), false) => (Rule::UseAfterFree, "whose memory another buffer has taken"),
+            (Some(_), true) => continue,
+        };
+        let message = format!("leaves buffer {b} ({}), {what}", name(b));
+        return Err(Fault { rule, role, instruction: None, message });
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ mod build;
 mod check;
 mod kernel;
 mod memory;
+mod parse;
 mod progress;
 mod text;
 
@@ -16,7 +17,7 @@ pub use build::{CodeBuilder, Parts};
 pub use check::{Checked, Fault, Rule};
 pub use kernel::{IdKind, Kernel, OpKernel, Pass};
 pub use memory::Clocks;
-pub use text::ParseError;
+pub use parse::ParseError;
 
 use crate::{Algorithm, Axis, AxisSet, Bytes, DType, Init, Layout, Mesh};
 use std::fmt;

@@ -5,7 +5,9 @@ use expect_test::expect;
 use meshwright_algebra::schedules::{in_flight, order};
 use meshwright_algebra::{BlockCode, Shapes, StageShape, expand, recompute, stage_memory};
 use meshwright_cost_models::CostModel;
-use meshwright_ir::{Algorithm, Axis, Bytes, Job, Model, Objective, Plan, SearchReport, StateSharding};
+use meshwright_ir::{
+    Algorithm, Axis, Bytes, Job, Model, Objective, Plan, Recompute, SearchReport, StateSharding,
+};
 use meshwright_planner::{Verdict, search};
 
 fn found(job: &Job) -> (Vec<Plan>, SearchReport) {
@@ -145,8 +147,9 @@ fn ties_agree(model: &Model, plan: &Plan) {
 fn one_thread_and_two_find_the_same() {
     let in_pool = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        let (plans, report) = pool.install(|| found(&small()));
-        format!("{plans:?} {report:?}")
+        let recomputing = fixtures::job(fixtures::llama(LLAMA_8B), fixtures::h100(1), 8192, 64, "pp>=2");
+        let both = pool.install(|| [small(), recomputing].map(|job| found(&job)));
+        format!("{both:?}")
     };
     assert!(in_pool(1) == in_pool(2));
 }
@@ -227,6 +230,46 @@ fn a_pin_in_the_way_is_named() {
     );
     let (_, change) = refused(&job);
     assert!(change.starts_with("drop the pin tp=1,pp=1,zero=0,recompute<=selective: tp="), "{change}");
+}
+
+#[test]
+fn recompute_and_zero_obey_their_pins() {
+    for (pins, allowed) in [
+        ("recompute=full,zero=1", vec![Recompute::Full]),
+        ("recompute=selective", vec![Recompute::Selective]),
+        ("recompute<=selective,zero=0", vec![Recompute::None, Recompute::Selective]),
+        ("recompute!=none", vec![Recompute::Selective, Recompute::Full]),
+    ] {
+        let job = fixtures::job(fixtures::llama(LLAMA_8B), fixtures::h100(2), 4096, 64, pins);
+        let (plans, report) = found(&job);
+        sound(&job, &plans, &report);
+        for plan in &plans {
+            let (last, layers) = plan.recompute[1..].split_last().unwrap();
+            assert!(layers.iter().all(|l| allowed.contains(l)), "{pins}: {}", plan.recompute_summary());
+            assert_eq!((plan.recompute[0], *last), (Recompute::None, Recompute::None), "embedding and head");
+            let zero = plan.state_sharding == StateSharding::Zero1;
+            assert!(!(pins.ends_with("zero=1") && !zero || pins.ends_with("zero=0") && zero));
+        }
+    }
+    let pins = "recompute>=full,recompute<=none";
+    let (why, change) = refused(&fixtures::job(fixtures::llama(LLAMA_8B), fixtures::h100(2), 4096, 64, pins));
+    assert!(why.iter().any(|w| w.starts_with("pinned recompute")), "{why:?}");
+    assert!(change.starts_with("drop the pin recompute>=full,recompute<=none: "), "{change}");
+}
+
+/// A plan that recomputes says for what; the faster levels are taken where they fit.
+#[test]
+fn memory_that_is_short_is_bought_with_the_least_time() {
+    let job = |pins: &str| fixtures::job(fixtures::llama(LLAMA_8B), fixtures::h100(1), 8192, 64, pins);
+    let shape = "tp=2,pp=4,dp=1,microbatch=4,sp=true,schedule=1f1b";
+    let step = |pins: &str| found(&job(pins)).0.remove(0);
+    let (mixed, full) = (step(shape), step(&format!("{shape},recompute=full")));
+    assert!(mixed.prediction.step_time_s < full.prediction.step_time_s);
+    let levels: std::collections::BTreeSet<_> = mixed.recompute.iter().collect();
+    assert!(levels.len() > 1, "{}", mixed.recompute_summary());
+    refused(&job(&format!("{shape},recompute=none")));
+    let lines: Vec<&String> = mixed.why.iter().filter(|w| w.starts_with("recompute ")).collect();
+    expect![[""]].assert_eq(lines[0]);
 }
 
 #[test]

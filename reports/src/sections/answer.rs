@@ -7,7 +7,7 @@ use crate::format::{
 };
 use maud::{Markup, html};
 use meshwright_ir::program::BufferClass;
-use meshwright_ir::{Bytes, Program};
+use meshwright_ir::{Axis, Bytes, Program};
 
 pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
     Some(html! {
@@ -111,13 +111,22 @@ fn tiles(report: &Report<'_>) -> Vec<Tile> {
     tiles.push(tile(
         "Training",
         format!("{}, {}", t.precision, t.optimizer),
-        format!("recompute: {}; {}", plan.recompute_summary(), sequence_parallel(report)),
+        format!(
+            "recompute: {}; state sharding: {}; {}",
+            plan.recompute_summary(),
+            plan.state_sharding,
+            sequence_parallel(report)
+        ),
     ));
     tiles
 }
 
 fn sequence_parallel(report: &Report<'_>) -> &'static str {
-    if report.plan.sequence_parallel() { "sequence-parallel norms" } else { "norms replicated over tp" }
+    match (report.plan.mesh.degree(Axis::Tp), report.plan.sequence_parallel()) {
+        (1, _) => "nothing to split over tp",
+        (_, true) => "sequence-parallel norms",
+        (_, false) => "norms replicated over tp",
+    }
 }
 
 /// The largest part of a stage's planned peak, in words.

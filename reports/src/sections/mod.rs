@@ -29,11 +29,11 @@ pub(crate) struct Section {
 pub(crate) const SECTIONS: [Section; 10] = [
     Section { id: "answer", title: "Answer", draw: answer::draw },
     Section { id: "cluster", title: "The plan on the cluster", draw: cluster::draw },
-    Section { id: "strategies", title: "How each op is sharded", draw: strategies::draw },
     Section { id: "timeline", title: "One step in time", draw: timeline::draw },
     Section { id: "memory", title: "Memory", draw: memory::draw },
     Section { id: "breakdown", title: "Where the time goes", draw: breakdown::draw },
     Section { id: "loss", title: "Training", draw: loss::draw },
+    Section { id: "strategies", title: "How each op is sharded", draw: strategies::draw },
     Section { id: "candidates", title: "Candidates", draw: candidates::draw },
     Section { id: "why", title: "Why this plan", draw: why::draw },
     Section { id: "repeat", title: "Repeat it", draw: repeat::draw },

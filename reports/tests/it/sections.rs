@@ -32,7 +32,7 @@ fn the_answer() {
             Model FLOP utilisation 41.2 % model FLOPs as in PaLM, attention included
             Lower bound 52.4 ms no plan of the searched space is faster
             Global batch 8 sequences of 1 024 tokens; 2 micro-batches of 2 per replica
-            Training fp32, adamw recompute: none; sequence-parallel norms
+            Training fp32, adamw recompute: none; state sharding: none; sequence-parallel norms
         "#]],
     );
 }

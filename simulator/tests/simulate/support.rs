@@ -122,6 +122,7 @@ impl Pipeline {
             ],
             exchanges: [-1, 1]
                 .into_iter()
+                .filter(|_| stages > 1)
                 .flat_map(|p| {
                     [exchange(p, one, None), exchange(p, None, one), exchange(p, one, one)].into_iter()
                 })

@@ -1,0 +1,9 @@
+//! The ir crate's one integration binary.
+
+mod checker;
+mod fuzz;
+mod nouns;
+mod programs;
+mod structure;
+mod text;
+mod trace;

@@ -1,0 +1,222 @@
+//! Arbitrary programs: every variant of every part, in no sensible order. The text form must carry them; the checker must
+//! refuse them without falling over.
+
+use meshwright_ir::program::{
+    Action, Buffer, BufferClass, CodeBuilder, Collective, CollectiveKind, Exchange, IdKind, Kernel, OpKernel,
+    Parameter, Pass, Program, Stream,
+};
+use meshwright_ir::{
+    ActivationKind, Algorithm, Axis, AxisSet, Bytes, DType, IdSource, Init, Layout, Mesh, NormKind, Op,
+    Optimizer, Real,
+};
+
+/// A deterministic source of choices.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % sides
+    }
+    pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.roll(from.len() as u64) as usize].clone()
+    }
+    fn flag(&mut self) -> bool {
+        self.roll(2) == 0
+    }
+    /// Mostly small, sometimes as large as the text form takes.
+    fn size(&mut self) -> u64 {
+        let large = self.roll(8) == 0;
+        if large { 1 << self.roll(51) } else { self.roll(65) }
+    }
+    /// Three of these make a tensor.
+    fn dim(&mut self) -> u64 {
+        self.roll(1 << 16)
+    }
+    fn real(&mut self) -> Real {
+        Real(self.roll(1 << 31) as f64 / 1e4 + 1e-12)
+    }
+    fn axes(&mut self) -> AxisSet {
+        Axis::ALL.into_iter().filter(|_| self.flag()).collect()
+    }
+    fn list(&mut self, below: u64) -> Vec<u32> {
+        (0..self.roll(4)).map(|_| self.roll(below) as u32).collect()
+    }
+    fn maybe<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.flag().then(|| make(self))
+    }
+    fn text(&mut self) -> String {
+        let alphabet = ['a', 'Z', '0', '.', '%', ';', ' ', '\n', '\u{a0}', 'é', '=', '#', '-'];
+        (0..self.roll(6)).map(|_| self.pick(&alphabet)).collect()
+    }
+}
+
+const DTYPES: [DType; 4] = [DType::F32, DType::Bf16, DType::F16, DType::I32];
+
+fn op(d: &mut Dice) -> Op {
+    let activation =
+        [ActivationKind::Gelu, ActivationKind::GeluTanh, ActivationKind::Silu, ActivationKind::Relu];
+    match d.roll(10) {
+        0 => Op::Embedding {
+            rows: d.dim(),
+            width: d.dim(),
+            index: d.pick(&[IdSource::Tokens, IdSource::Positions]),
+        },
+        1 => Op::Linear { input: d.dim(), output: d.dim(), input_grain: d.dim(), output_grain: d.dim() },
+        2 => Op::Bias { width: d.dim(), grain: d.dim() },
+        3 => Op::Norm {
+            kind: d.pick(&[NormKind::Layer, NormKind::Rms]),
+            width: d.dim(),
+            groups: d.dim(),
+            eps: d.real(),
+        },
+        4 => Op::Rope { heads: d.dim(), head_dim: d.dim(), theta: d.real() },
+        5 => Op::Attention {
+            heads: d.dim(),
+            kv_heads: d.dim(),
+            head_dim: d.dim(),
+            causal: d.flag(),
+            window: d.maybe(|d| 1 + d.dim() / 2),
+        },
+        6 => Op::Activation { kind: d.pick(&activation), width: d.dim() },
+        7 => Op::Gate { kind: d.pick(&activation), width: d.dim() },
+        8 => Op::Add { width: d.dim() },
+        _ => Op::CrossEntropy { vocab: d.dim() },
+    }
+}
+
+fn kernel(d: &mut Dice) -> Kernel {
+    let dtype = d.pick(&DTYPES);
+    match d.roll(8) {
+        0 => {
+            let op = op(d);
+            let extents = op.indices().iter().map(|_| d.size()).collect();
+            let axes = op.indices().iter().map(|_| d.axes()).collect();
+            let pass =
+                d.pick(&[Pass::Max, Pass::Sum, Pass::Forward, Pass::BackwardInput, Pass::BackwardWeight]);
+            Kernel::Op(OpKernel { op, pass, extents, axes, accumulate: d.flag(), dtype })
+        }
+        1 => Kernel::Add { elements: d.size(), dtype },
+        2 => Kernel::Slice { axes: d.axes(), outer: d.dim(), whole: d.dim(), inner: d.dim(), dtype },
+        3 => Kernel::Pack { outer: d.dim(), parts: d.dim(), inner: d.dim(), dtype },
+        4 => Kernel::Unpack { outer: d.dim(), parts: d.dim(), inner: d.dim(), dtype },
+        5 => Kernel::Load {
+            what: d.pick(&[IdKind::Tokens, IdKind::Targets]),
+            batch: d.dim(),
+            sequence: d.dim(),
+            batch_axes: d.axes(),
+            sequence_axes: d.axes(),
+        },
+        6 => Kernel::SumSquares {
+            elements: d.size(),
+            replicas: d.dim(),
+            accumulate: d.flag(),
+            piece: d.axes(),
+        },
+        _ => Kernel::Update {
+            optimizer: d.pick(&[Optimizer::Adamw, Optimizer::Sgd]),
+            elements: d.size(),
+            dtype,
+            decays: d.flag(),
+            piece: d.axes(),
+        },
+    }
+}
+
+fn collective(d: &mut Dice, stages: u64) -> Collective {
+    let kinds = [
+        CollectiveKind::AllReduceSum,
+        CollectiveKind::AllReduceMax,
+        CollectiveKind::AllGather,
+        CollectiveKind::ReduceScatter,
+        CollectiveKind::AllToAll,
+    ];
+    Collective {
+        kind: d.pick(&kinds),
+        axes: d.axes(),
+        stages: d.maybe(|d| d.list(stages)),
+        elements: d.size(),
+        dtype: d.pick(&DTYPES),
+        algorithm: d.pick(&[Algorithm::Ring, Algorithm::Tree, Algorithm::Direct]),
+    }
+}
+
+fn parameter(d: &mut Dice) -> Parameter {
+    let shape: Vec<u64> = (0..d.roll(4)).map(|_| d.dim()).collect();
+    let axis = d.pick(&Axis::ALL);
+    let mut layout = Layout::replicated(shape.len());
+    if !shape.is_empty() && d.flag() {
+        layout = layout.sharded(d.roll(shape.len() as u64) as usize, axis);
+    }
+    let start = Init::Normal { std: d.real() };
+    Parameter {
+        name: d.text(),
+        shape,
+        layout,
+        init: d.pick(&[start, Init::Ones, Init::Zeros]),
+        decays: d.flag(),
+        piece: d.axes(),
+        weight: d.roll(8) as u32,
+        master: d.maybe(|d| d.roll(8) as u32),
+        gradient: d.roll(8) as u32,
+        moments: d.list(8),
+    }
+}
+
+/// A program drawn from `seed`.
+pub(crate) fn arbitrary(seed: u64) -> Program {
+    let d = &mut Dice(seed);
+    let stages = 1 + d.roll(3);
+    let degrees = Axis::ALL.map(|a| (a, if a == Axis::Pp { stages as u32 } else { 1 + d.roll(3) as u32 }));
+    let streams = (0..1 + d.roll(4)).map(|_| match d.roll(3) {
+        0 => Stream::Compute,
+        1 => Stream::Collective(d.axes()),
+        _ => Stream::Link(d.roll(5) as i32 - 2),
+    });
+    let streams: Vec<_> = streams.collect();
+    let exchange = |d: &mut Dice| Exchange {
+        peer: d.roll(5) as i32 - 2,
+        send: d.maybe(Dice::size),
+        receive: d.maybe(Dice::size),
+        dtype: d.pick(&DTYPES),
+    };
+    let roles = (0..stages).map(|_| {
+        let mut builder = CodeBuilder::default();
+        for _ in 0..d.roll(9) {
+            builder.buffer(Buffer {
+                name: d.roll(4) as u32,
+                dtype: d.pick(&DTYPES),
+                elements: d.size(),
+                offset: Bytes(64 * d.size()),
+                class: d.pick(&BufferClass::ALL),
+            });
+        }
+        for k in 0..d.roll(12) {
+            let action = match d.roll(3) {
+                0 => Action::Compute(d.roll(3) as u32),
+                1 => Action::Collective(d.roll(3) as u32),
+                _ => Action::Exchange(d.roll(3) as u32),
+            };
+            let (stream, micro_batch, block) = (d.roll(5) as u8, d.roll(3) as u16, d.roll(9) as u16);
+            let (reads, writes, after) = (d.list(9), d.list(9), d.list(k + 1));
+            builder.push(action, stream, micro_batch, block, &reads, &writes, &after);
+        }
+        builder.code.parameters = (0..d.roll(3)).map(|_| parameter(d)).collect();
+        builder.code.arena = Bytes(256 * d.size());
+        builder.code.loss = d.maybe(|d| d.roll(9) as u32);
+        builder.code.norm = d.maybe(|d| d.roll(9) as u32);
+        builder.code
+    });
+    let roles = roles.collect();
+    Program {
+        mesh: Mesh::new(degrees).unwrap(),
+        tokens: d.size(),
+        micro_batches: 1 + d.roll(3) as u32,
+        streams,
+        kernels: (0..d.roll(4)).map(|_| kernel(d)).collect(),
+        collectives: (0..d.roll(4)).map(|_| collective(d, stages)).collect(),
+        exchanges: (0..d.roll(4)).map(|_| exchange(d)).collect(),
+        names: (0..d.roll(5)).map(|_| d.text()).collect(),
+        roles,
+    }
+}

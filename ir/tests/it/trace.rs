@@ -1,0 +1,93 @@
+//! Breakdown of a trace made by hand: every instant of the step goes to one of four parts.
+
+use expect_test::expect;
+use meshwright_ir::trace::{MemoryPoint, Span, Trace, TraceSource};
+use meshwright_ir::{Bytes, Program, Time};
+
+const PROGRAM: &str = "meshwright-program 1
+mesh pp=2
+step tokens=1 micro_batches=1
+stream compute
+stream collective pp
+stream link +1
+stream link -1
+kernel add f32 n=1
+collective all-reduce pp stages=* n=1 f32 ring
+exchange +1 send=1 receive=- f32
+exchange -1 send=- receive=1 f32
+role 0 arena=0 loss=- norm=-
+k0 s0 mb=0 b=0 r=- w=- a=-
+x0 s2 mb=0 b=0 r=- w=- a=-
+c0 s1 mb=0 b=0 r=- w=- a=-
+role 1 arena=0 loss=- norm=-
+x1 s3 mb=0 b=0 r=- w=- a=-
+k0 s0 mb=0 b=0 r=- w=- a=-
+c0 s1 mb=0 b=0 r=- w=- a=-
+k0 s0 mb=0 b=0 r=- w=- a=-
+";
+
+/// `spans`: rank, instruction, start, end.
+fn trace(step: u64, spans: &[(u32, u32, u64, u64)]) -> Trace {
+    let span = |&(rank, instruction, start, end): &(u32, u32, u64, u64)| Span {
+        rank,
+        instruction,
+        start: Time(start),
+        end: Time(end),
+    };
+    Trace {
+        version: 1,
+        source: TraceSource::Measured,
+        ranks: vec![0, 1],
+        step_time: Time(step),
+        spans: spans.iter().map(span).collect(),
+        memory: [(0, 0, 7), (0, 5, 9), (0, 8, 3), (1, 0, 4)]
+            .map(|(rank, time, bytes)| MemoryPoint { rank, time: Time(time), bytes: Bytes(bytes) })
+            .to_vec(),
+    }
+}
+
+fn table(trace: &Trace) -> String {
+    let program: Program = PROGRAM.parse().unwrap();
+    let row = |b: &meshwright_ir::trace::RankBreakdown| {
+        assert_eq!(b.compute + b.exposed_collective + b.pipeline + b.idle, trace.step_time);
+        format!(
+            "rank {}: compute {} collective {} pipeline {} idle {}\n",
+            b.rank, b.compute.0, b.exposed_collective.0, b.pipeline.0, b.idle.0
+        )
+    };
+    trace.breakdown(&program).iter().map(row).collect()
+}
+
+#[test]
+fn parts_add_up_to_the_step() {
+    // Rank 0: kernel 0-10, message 10-30 with the collective over it from 20 to 40, then nothing until 50.
+    // Rank 1: waits for the message, computes 30-45 while the collective runs 30-40, idles 2, computes 47-50.
+    let spans = [
+        (0, 0, 0, 10),
+        (0, 1, 10, 30),
+        (0, 2, 20, 40),
+        (1, 0, 0, 30),
+        (1, 1, 30, 45),
+        (1, 2, 30, 40),
+        (1, 3, 47, 50),
+    ];
+    let trace = trace(50, &spans);
+    expect![[r#"
+        rank 0: compute 10 collective 0 pipeline 30 idle 10
+        rank 1: compute 18 collective 0 pipeline 30 idle 2
+    "#]]
+    .assert_eq(&table(&trace));
+    let kinds = trace.by_kind(&PROGRAM.parse().unwrap());
+    let kinds: Vec<_> = kinds.iter().map(|(name, time, n)| format!("{name}: {} in {n}", time.0)).collect();
+    assert_eq!(kinds, ["add gradients: 28 in 3", "all-reduce pp: 30 in 2", "exchange pp: 50 in 2"]);
+    assert_eq!(trace.peaks(), [Bytes(9), Bytes(4)]);
+}
+
+#[test]
+fn an_empty_trace_is_idle() {
+    expect![[r#"
+        rank 0: compute 0 collective 0 pipeline 0 idle 50
+        rank 1: compute 0 collective 0 pipeline 0 idle 50
+    "#]]
+    .assert_eq(&table(&trace(50, &[])));
+}
