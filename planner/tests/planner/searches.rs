@@ -263,13 +263,15 @@ fn memory_that_is_short_is_bought_with_the_least_time() {
     let job = |pins: &str| fixtures::job(fixtures::llama(LLAMA_8B), fixtures::h100(1), 8192, 64, pins);
     let shape = "tp=2,pp=4,dp=1,microbatch=4,sp=true,schedule=1f1b";
     let step = |pins: &str| found(&job(pins)).0.remove(0);
-    let (mixed, full) = (step(shape), step(&format!("{shape},recompute=full")));
-    assert!(mixed.prediction.step_time_s < full.prediction.step_time_s);
+    let mixed = step(shape);
+    for level in ["none", "full"] {
+        let one = step(&format!("{shape},recompute={level}"));
+        assert!(mixed.prediction.step_time_s < one.prediction.step_time_s, "{level}");
+    }
     let levels: std::collections::BTreeSet<_> = mixed.recompute.iter().collect();
     assert!(levels.len() > 1, "{}", mixed.recompute_summary());
-    refused(&job(&format!("{shape},recompute=none")));
     let lines: Vec<&String> = mixed.why.iter().filter(|w| w.starts_with("recompute ")).collect();
-    expect![[""]].assert_eq(lines[0]);
+    expect!["recompute full in 4 of 9 blocks saves 30.4 GiB on stage 0 for 9.8 % of time"].assert_eq(lines[0]);
 }
 
 #[test]
