@@ -7,7 +7,7 @@ use crate::facade::{self, Planned};
 use crate::{Failure, fields};
 use meshwright_cost_models::CostModel;
 use meshwright_ir::program::Checked;
-use meshwright_ir::{Axis, Bytes, Comparison, Job, Pin, PinKey, Plan, Schedule};
+use meshwright_ir::{Axis, Bytes, Comparison, Job, Pin, PinKey, Plan, Recompute, Schedule, StateSharding};
 use meshwright_simulator::{Options, simulate};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -116,6 +116,13 @@ fn job_anew(path: &str, after: &Plan) -> Result<Job, Failure> {
         "schedule" => {
             let position = Schedule::ALL.iter().position(|s| *s == after.schedule);
             Some((PinKey::Schedule, position.expect("every schedule is listed") as u64))
+        }
+        "state_sharding" => Some((PinKey::Zero, u64::from(after.state_sharding == StateSharding::Zero1))),
+        // A change of it holds for every block, as the pin does.
+        "recompute" => {
+            let level = after.recompute.iter().max();
+            let position = Recompute::ALL.iter().position(|l| Some(l) == level);
+            position.map(|p| (PinKey::Recompute, p as u64))
         }
         _ if ["training.", "cluster.", "search."].iter().any(|p| path.starts_with(p)) => None,
         _ => {

@@ -5,7 +5,7 @@ use crate::pricing::Prices;
 use crate::problem::{Outcome, Problem, evaluate};
 use crate::solve::solve;
 use crate::work::Step;
-use meshwright_ir::{ClassPlan, Training};
+use meshwright_ir::{AxisSet, ClassPlan, Training};
 
 /// A block class solved by itself.
 #[derive(Debug, Clone)]
@@ -35,9 +35,9 @@ pub fn plan_block(
     let name = spec.class.name.clone();
     let uneven = || format!("{name}: the boundary {} does not cut evenly", spec.boundary);
     let block = Block::new(spec.clone(), prices).ok_or_else(uneven)?;
-    let step = Step::of(training);
+    let step = Step::of(training, (AxisSet::EMPTY, 1));
     let load = Load { step, prices, micro_batches, in_flight, shares_ties: false };
-    let problem = Problem { budget, ..block.problem(&load) };
+    let problem = Problem { budget, ..block.problem(&load, &|_| false) };
     let outcome = solve(&problem);
     let solution = match (&outcome, outcome.best()) {
         (_, Some((solution, _))) => solution.clone(),

@@ -1,9 +1,11 @@
 //! Tests of the whole path: plans of many kinds are lowered, checked, run and simulated, and must agree.
 
+mod bounds;
 mod conformance;
 mod folding;
 mod parity;
 mod plans;
 mod planted;
 mod planting;
+mod scale;
 mod whatif;

@@ -129,8 +129,10 @@ fn planning_anew_follows_the_change() {
     }
     let nodes = Change::set("cluster.nodes=2").unwrap();
     assert!(what_if(&plan, &[nodes], false).is_err(), "more ranks need a new plan");
-    let recompute = Change::set("recompute=full").unwrap();
-    assert!(what_if(&plan, &[recompute], true).is_err(), "no pin can hold it");
+    let levels = ["recompute=full", "recompute=none"].map(|c| Change::set(c).unwrap());
+    assert!(what_if(&plan, &levels, true).is_ok(), "a pin holds them");
+    let micro_batches = Change::set("micro_batches=2").unwrap();
+    assert!(what_if(&plan, &[micro_batches], true).is_err(), "no pin can hold it");
 }
 
 /// Runs the command on a plan in a folder of its own.
