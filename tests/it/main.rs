@@ -1,6 +1,7 @@
 //! Tests of the whole path: plans of many kinds are lowered, checked, run and simulated, and must agree.
 
 mod conformance;
+mod layering;
 mod parity;
 mod plans;
 mod planted;
