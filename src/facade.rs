@@ -218,7 +218,8 @@ pub fn run(
             "train a model with at least 256 tokens",
         ));
     }
-    let corpus = Corpus::open(data, training.sequence as usize).map_err(Failure::of)?;
+    let corpus =
+        Corpus::open(data, training.sequence as usize).map_err(|e| Failure::in_file("run.data", e))?;
     let samples = |what: IdKind, step: u64, sample: u64, first: u64, into: &mut [u32]| {
         let (ids, targets) = corpus.sample(
             training.seed,

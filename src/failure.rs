@@ -1,5 +1,6 @@
 //! What a person reads when their input cannot be used: one message, one fix, exit code 2.
 
+use meshwright_zoo::ZooError;
 use miette::Diagnostic;
 use thiserror::Error;
 
@@ -29,6 +30,14 @@ impl Failure {
     /// The same, about a file.
     pub fn in_file(file: &str, error: impl std::fmt::Display) -> Self {
         Self::of(format!("{file}: {error}"))
+    }
+}
+
+impl From<ZooError> for Failure {
+    fn from(e: ZooError) -> Self {
+        let fix = e.fix.clone();
+        let whole = e.to_string();
+        Self::new(whole.strip_suffix(&format!("; {fix}")).unwrap_or(&whole), fix)
     }
 }
 

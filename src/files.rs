@@ -5,7 +5,7 @@ use crate::Failure;
 use meshwright_ir::program::{Checked, Program};
 use meshwright_ir::{Plan, Trace};
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Largest file that is read: a plan of a thousand stages is far smaller.
 const LARGEST: u64 = 1 << 30;
@@ -29,28 +29,72 @@ pub fn read(path: &Path) -> Result<String, Failure> {
         .map_err(|_| Failure::new(format!("{name} is not text"), "name a plan, program, trace or job file"))
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file whole or not at all. A link is followed; what is no file at all (a pipe, `/dev/null`) is written as it is.
 pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let fail = |e: std::io::Error| {
-        Failure::new(format!("{}: {e}", path.display()), "name a place that can be written")
+    let written = match place(path)? {
+        Place::Stream => std::fs::write(path, text),
+        Place::File { target, temporary } => {
+            let whole = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, target));
+            whole.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
+        }
     };
-    if !folder.is_dir() {
-        return Err(Failure::new(
-            format!("{}: its folder does not exist", path.display()),
-            "make the folder first",
-        ));
+    written.map_err(|e| unwritable(path, e))
+}
+
+/// Makes sure, before any work is done, that every output can be written, and that none would overwrite an input or
+/// another output.
+pub fn check_outputs(inputs: &[&Path], outputs: &[Option<&PathBuf>]) -> Result<(), Failure> {
+    // What a path leads to: of a file that is yet to be made, the folder counts.
+    let identity = |p: &Path| match (p.canonicalize(), p.parent(), p.file_name()) {
+        (Ok(whole), ..) => Some(whole),
+        (Err(_), Some(folder), Some(file)) => {
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            folder.canonicalize().ok().map(|f| f.join(file))
+        }
+        (Err(_), ..) => None,
+    };
+    let mut taken: Vec<PathBuf> = inputs.iter().filter_map(|p| identity(p)).collect();
+    for path in outputs.iter().flatten() {
+        let Place::File { temporary, .. } = place(path)? else { continue };
+        std::fs::write(&temporary, "").map_err(|e| unwritable(path, e))?;
+        let _ = std::fs::remove_file(&temporary);
+        let identity = identity(path);
+        if identity.as_ref().is_some_and(|p| taken.contains(p)) {
+            let message = format!("{} would overwrite an input or another output", path.display());
+            return Err(Failure::new(message, "name another file"));
+        }
+        taken.extend(identity);
     }
-    if path.is_dir() {
+    Ok(())
+}
+
+/// Where an output goes.
+enum Place {
+    /// Under a temporary name first, beside its target.
+    File { target: PathBuf, temporary: PathBuf },
+    /// No regular file: nothing to rename.
+    Stream,
+}
+
+fn place(path: &Path) -> Result<Place, Failure> {
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    if target.is_dir() || target.file_name().is_none() {
         return Err(Failure::new(format!("{} is a folder", path.display()), "name a file"));
     }
-    let file = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = folder.join(format!(".{file}.{}.part", std::process::id()));
-    let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
-    written.map_err(|e| {
-        let _ = std::fs::remove_file(&temporary);
-        fail(e)
-    })
+    if target.exists() && !target.is_file() {
+        return Ok(Place::Stream);
+    }
+    let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        let message = format!("{}: its folder does not exist", path.display());
+        return Err(Failure::new(message, "make the folder first"));
+    }
+    let temporary = folder.join(format!(".meshwright.{}.part", std::process::id()));
+    Ok(Place::File { target, temporary })
+}
+
+fn unwritable(path: &Path, e: std::io::Error) -> Failure {
+    Failure::new(format!("{}: {e}", path.display()), "name a place that can be written")
 }
 
 /// A document as JSON with a final newline.

@@ -1,7 +1,7 @@
 //! `auto`: the quick start. Plan, simulate, run, report, in one go.
 
 use super::job::JobArguments;
-use super::{Answer, output, plan, run, views};
+use super::{Answer, output, plan, run, step_views, views};
 use clap::Args;
 use meshwright::{Failure, files};
 use serde::Serialize;
@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     job: JobArguments,
@@ -26,18 +27,18 @@ pub(crate) struct Arguments {
 #[derive(Serialize)]
 struct View {
     plan: views::PlanView,
-    simulate: views::SimulateView,
-    run: views::RunView,
+    simulate: step_views::SimulateView,
+    run: step_views::RunView,
     report: String,
 }
 
 pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
+    files::check_outputs(&a.job.inputs(), &[Some(&a.report)])?;
     let job = a.job.resolve(a.quiet)?;
+    run::ready(&job)?;
     let Some((plan, took)) = plan::search(&job, a.quiet, a.json)? else { return Ok(Answer::No) };
+    output::note(a.quiet, &format!("planned: {}", views::headline(&plan)));
     let program = meshwright::lower(&plan)?;
-    if !a.json {
-        output::say(&views::plan_text(&plan));
-    }
     let began = Instant::now();
     let simulated = meshwright::simulate(&program, &plan.job.cluster, false);
     let simulating = began.elapsed().as_secs_f64();
@@ -47,15 +48,17 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
     files::write(&a.report, &html)?;
     let report = a.report.display().to_string();
     if a.json {
-        let simulate = views::simulate_view(&program, Some(&plan), &simulated, Some(simulating));
+        let cluster = &plan.job.cluster;
+        let simulate = step_views::simulate_view(&program, Some(&plan), cluster, &simulated, simulating);
         output::json(&View {
             plan: views::plan_view(&plan, took),
             simulate,
-            run: views::run_view(&plan, &program, &ran),
+            run: step_views::run_view(&plan, &program, &ran),
             report,
         });
     } else {
-        output::say(&format!("\n{}\n  report: {report}\n", views::run_text(&plan, &program, &ran)));
+        let (planned, ran) = (views::plan_text(&plan), step_views::run_text(&plan, &program, &ran));
+        output::say(&format!("{planned}\n{ran}\n  report: {report}\n"));
     }
     Ok(Answer::Yes)
 }

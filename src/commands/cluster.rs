@@ -3,11 +3,12 @@
 use super::{Answer, output, views};
 use clap::Args;
 use meshwright::{Failure, files, host};
-use meshwright_ir::{Cluster, Source, Time};
+use meshwright_ir::{Cluster, JobCluster, Time};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 #[derive(Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct Arguments {
     /// A preset, `localhost`, or a cluster TOML.
     cluster: String,
@@ -15,8 +16,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     nodes: Option<u32>,
     /// Ranks that share `localhost`.
-    #[arg(long, default_value_t = 1)]
-    ranks: u32,
+    #[arg(long)]
+    ranks: Option<u32>,
     /// Import from another tool's output (not built yet).
     #[arg(long, num_args = 2, value_names = ["KIND", "FILE"])]
     from: Option<Vec<String>>,
@@ -54,15 +55,13 @@ struct LevelView {
 pub(crate) fn named(
     source: &str,
     nodes: Option<u32>,
-    ranks: u32,
+    ranks: Option<u32>,
     quiet: bool,
-) -> Result<(Cluster, Source), Failure> {
-    if source == "localhost" {
-        let cluster = meshwright_zoo::localhost(&host::profile(false, &|t| output::note(quiet, t)), ranks);
-        let hash = meshwright_zoo::hash(&cluster);
-        return Ok((cluster, Source { name: source.into(), hash }));
-    }
-    meshwright_zoo::cluster(source, nodes, Path::new("")).map_err(Failure::of)
+) -> Result<Cluster, Failure> {
+    let asked = JobCluster { nodes, ..JobCluster::default() };
+    let host = |_: Option<u32>| Ok(host::profile(false, &|t| output::note(quiet, t)));
+    let found = meshwright_zoo::resolve_cluster(source, &asked, ranks, Path::new(""), host);
+    found.map(|(cluster, _)| cluster).map_err(|e| Failure::from(e.in_file("command line")))
 }
 
 pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
@@ -72,7 +71,14 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
             "write the cluster as TOML; `meshwright cluster h100-sxm -o c.toml` gives a start",
         ));
     }
-    let (cluster, _) = named(&a.cluster, a.nodes, a.ranks.max(1), a.quiet)?;
+    if a.ranks.is_some() && a.cluster != "localhost" {
+        return Err(Failure::new(
+            format!("--ranks: only localhost is shared by ranks, {} is not", a.cluster),
+            "leave it out",
+        ));
+    }
+    files::check_outputs(&[Path::new(&a.cluster)], &[a.output.as_ref()])?;
+    let cluster = named(&a.cluster, a.nodes, a.ranks, a.quiet)?;
     if let Some(path) = &a.output {
         let text = toml::to_string(&cluster)
             .map_err(|e| Failure::new(format!("{}: {e}", cluster.name), "report this as a bug"))?;
@@ -80,7 +86,8 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
         output::note(a.quiet, &format!("written: {}", path.display()));
     }
     let guesses = cluster.sources.iter().filter(|(_, s)| s.contains("guess"));
-    let warnings: Vec<String> = guesses.map(|(field, s)| format!("{field}: {s}")).collect();
+    let guesses: Vec<Vec<String>> = guesses.map(|(field, s)| vec![field.clone(), s.clone()]).collect();
+    let warnings: Vec<String> = guesses.iter().map(|g| g.join(": ")).collect();
     let level = |l: &meshwright_ir::Level| LevelView {
         name: l.name.clone(),
         size: l.size,
@@ -100,7 +107,7 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
     }
     let d = &cluster.device;
     let peaks: Vec<String> = d.peak.iter().map(|(t, r)| format!("{r} {t}")).collect();
-    let facts = [
+    let mut facts = vec![
         vec!["memory".into(), format!("{} a device, {} reserved by the runtime", d.memory, d.reserved)],
         vec![
             "devices".into(),
@@ -119,7 +126,13 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
     rows.extend(cluster.levels.iter().map(|l| {
         vec![l.name.clone(), l.size.to_string(), l.bandwidth.to_string(), Time(l.latency.0).to_string()]
     }));
-    let notes: String = warnings.iter().map(|w| format!("  {w}\n")).collect();
-    output::say(&format!("{}\n\n{}\n{}\n{notes}", cluster.name, views::pairs(&facts), output::table(&rows)));
+    if cluster.ranks_per_device > 1 {
+        facts.push(vec!["ranks".into(), format!("{} share each device", cluster.ranks_per_device)]);
+    }
+    let mut text = format!("{}\n\n{}\n{}", cluster.name, output::pairs(&facts), output::table(&rows));
+    if !guesses.is_empty() {
+        text += &format!("\nnot measured:\n{}", output::pairs(&guesses));
+    }
+    output::say(&text);
     Ok(Answer::Yes)
 }

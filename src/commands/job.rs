@@ -90,19 +90,28 @@ fn precision(word: &str) -> Result<Precision, String> {
     named(word, "fp32, fp16, bf16, fp8")
 }
 fn optimizer(word: &str) -> Result<Optimizer, String> {
-    named(word, "adamw, sgd")
+    match word {
+        "lars" | "lamb" => Err("not built yet: write adamw or sgd".into()),
+        _ => named(word, "adamw, sgd"),
+    }
 }
 fn objective(word: &str) -> Result<Objective, String> {
     named(word, "time, cost, energy, memory")
 }
 
 impl JobArguments {
+    /// The files that the job is read from, so far as flags name them.
+    pub(crate) fn inputs(&self) -> Vec<&Path> {
+        let named = [&self.model, &self.cluster, &self.constants, &self.data];
+        self.job.as_deref().into_iter().chain(named.into_iter().flatten().map(Path::new)).collect()
+    }
+
     /// The resolved job, files read and this machine measured if the job is for it.
     pub(crate) fn resolve(&self, quiet: bool) -> Result<Job, Failure> {
         let (base, folder, name) = match &self.job {
             Some(path) => {
                 let name = path.display().to_string();
-                let base = meshwright_zoo::job_file(path, &name).map_err(Failure::of)?;
+                let base = meshwright_zoo::job_file(path, &name).map_err(Failure::from)?;
                 (base, path.parent().unwrap_or(Path::new("")).to_path_buf(), name)
             }
             None => (JobFile::default(), PathBuf::new(), "command line".to_string()),
@@ -110,7 +119,7 @@ impl JobArguments {
         let merged = meshwright_zoo::merge(base, self.overrides());
         let host = |_: Option<u32>| Ok(host::profile(self.fresh, &|text| output::note(quiet, text)));
         let resolved = meshwright_zoo::resolve(merged, &folder, host);
-        resolved.map_err(|e| Failure::of(if e.file == "job" { e.in_file(&name) } else { e }))
+        resolved.map_err(|e| Failure::from(if e.file == "job" { e.in_file(&name) } else { e }))
     }
 
     /// The flags as a job file. A path in a flag starts at the working directory, one in the file at the file's folder.

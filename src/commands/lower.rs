@@ -31,6 +31,7 @@ struct View {
 
 pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
     let plan = files::read_plan(&a.plan)?;
+    files::check_outputs(&[&a.plan], &[a.output.as_ref()])?;
     let program = meshwright::lower(&plan).map_err(|e| Failure::in_file(&a.plan.display().to_string(), e))?;
     if let Some(path) = &a.output {
         files::write(path, &program.to_string())?;

@@ -12,7 +12,9 @@ mod progress;
 mod report;
 mod run;
 mod simulate;
+mod step_views;
 mod views;
+mod whatif;
 
 use clap::{Parser, Subcommand};
 use meshwright::Failure;
@@ -44,9 +46,8 @@ enum Command {
     Model(model::Arguments),
     /// Say what a cluster is.
     Cluster(cluster::Arguments),
-    /// Not built yet.
-    #[command(hide = true)]
-    Whatif(NotBuilt),
+    /// Say what a plan would do if something were otherwise.
+    Whatif(whatif::Arguments),
     /// Not built yet.
     #[command(hide = true)]
     Profile(NotBuilt),
@@ -82,11 +83,7 @@ pub(crate) enum Answer {
 pub(crate) fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(e) => {
-            // Help and version are answers; the rest is bad usage.
-            let _ = e.print();
-            return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
-        }
+        Err(e) => return usage(&e),
     };
     let answer = match arguments.command {
         Command::Auto(a) => auto::command(a),
@@ -97,7 +94,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Report(a) => report::command(a),
         Command::Model(a) => model::command(a),
         Command::Cluster(a) => cluster::command(a),
-        Command::Whatif(a) => not_built("whatif", &a),
+        Command::Whatif(a) => whatif::command(a),
         Command::Profile(a) => not_built("profile", &a),
         Command::Check(a) => not_built("check", &a),
         Command::Export(a) => not_built("export", &a),
@@ -112,6 +109,22 @@ pub(crate) fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Help and version are answers; the rest is bad usage.
+fn usage(e: &clap::Error) -> ExitCode {
+    let text = e.render().to_string();
+    if !e.use_stderr() {
+        let _ = e.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = text.trim_end();
+    match text.strip_prefix("error: ").map(|t| t.split_once("\n\n").unwrap_or((t, ""))) {
+        Some((message, fix)) => output::failure(Failure::new(message, fix.trim())),
+        // No subcommand: the help says more than any message.
+        None => output::note(false, text),
+    }
+    ExitCode::from(2)
 }
 
 fn not_built(command: &str, arguments: &NotBuilt) -> Result<Answer, Failure> {

@@ -1,19 +1,23 @@
 //! `model`: what a model is, counted.
 
-use super::{Answer, output, views};
+use super::{Answer, output};
 use clap::Args;
 use meshwright::Failure;
 use meshwright_algebra::model_flops;
 use serde::Serialize;
 use std::path::Path;
 
+/// Sequence that FLOPs are counted at, where none is asked for and the model has as many positions.
+const SEQUENCE: u64 = 2048;
+
 #[derive(Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct Arguments {
     /// A preset, a Hugging Face config.json, or a model TOML.
     model: String,
     /// Tokens per sample, for FLOPs.
-    #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(1..=16_777_216))]
-    sequence: u64,
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=16_777_216))]
+    sequence: Option<u64>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -39,11 +43,18 @@ struct FlopsView {
     forward: u64,
     training: u64,
     convention: &'static str,
+    sequence: u64,
 }
 
 pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
-    let (model, _) = meshwright_zoo::model(&a.model, Path::new("")).map_err(Failure::of)?;
-    let (forward, training) = model_flops(&model, a.sequence);
+    let (model, _) = meshwright_zoo::model(&a.model, Path::new("")).map_err(Failure::from)?;
+    let most = model.max_sequence.unwrap_or(u64::MAX);
+    let sequence = a.sequence.unwrap_or(SEQUENCE.min(most));
+    if sequence > most {
+        let message = format!("--sequence {sequence}: {} has positions for {most} tokens", model.name);
+        return Err(Failure::new(message, format!("write at most {most}")));
+    }
+    let (forward, training) = model_flops(&model, sequence);
     let convention =
         "2 per matrix weight used and token, dense attention; training is 3 x forward (PaLM appendix B)";
     // Every family of this slice is dense: all parameters are active.
@@ -54,7 +65,7 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
         active_params: model.params(),
         embedding_params: model.embedding_params(),
         layers: model.layers(),
-        flops_per_token: FlopsView { forward: forward.get(), training: training.get(), convention },
+        flops_per_token: FlopsView { forward: forward.get(), training: training.get(), convention, sequence },
         assumed: model.assumed.clone(),
     };
     if a.json {
@@ -71,7 +82,7 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
         vec!["embedding".into(), format!("{} parameters", digits(view.embedding_params))],
         vec![
             "FLOPs a token".into(),
-            format!("{forward} forward, {training} training, at sequence {}", a.sequence),
+            format!("{forward} forward, {training} training, at sequence {sequence}"),
         ],
         vec!["convention".into(), convention.into()],
     ];
@@ -81,7 +92,7 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
         model.name,
         model.family,
         output::table(&rows),
-        views::pairs(&facts)
+        output::pairs(&facts)
     ));
     Ok(Answer::Yes)
 }

@@ -26,8 +26,11 @@ pub(crate) fn note(quiet: bool, text: &str) {
     }
 }
 
-/// Shows a failure on stderr.
+/// Shows a failure on stderr. Lines are not broken, so that a path or a name can be copied whole.
 pub(crate) fn failure(failure: Failure) {
+    let whole_lines = || miette::MietteHandlerOpts::new().wrap_lines(false).build();
+    // A second hook would be refused; there is none.
+    let _ = miette::set_hook(Box::new(move |_| Box::new(whole_lines())));
     let _ = writeln!(std::io::stderr(), "{:?}", miette::Report::new(failure));
 }
 
@@ -43,6 +46,29 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
             _ => format!("{cell:>w$}", w = widths[c]),
         });
         format!("  {}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Widest line of a table.
+const WIDTH: usize = 100;
+
+/// Key and value lines, both left-aligned; a long value goes on below itself.
+pub(crate) fn pairs(rows: &[Vec<String>]) -> String {
+    let width = rows.iter().map(|r| r[0].chars().count()).max().unwrap_or(0);
+    let line = |row: &Vec<String>| {
+        let mut text = format!("  {:<width$} ", row[0]);
+        let mut at = width + 3;
+        for word in row[1].split(' ') {
+            let length = word.chars().count();
+            if at + 1 + length > WIDTH && at > width + 3 {
+                text += &format!("\n{:indent$}", "", indent = width + 3);
+                at = width + 3;
+            }
+            text += &format!(" {word}");
+            at += 1 + length;
+        }
+        text + "\n"
     };
     rows.iter().map(line).collect()
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     job: JobArguments,
@@ -27,6 +28,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
+    files::check_outputs(&a.job.inputs(), &[a.output.as_ref(), a.report.as_ref()])?;
     let job = a.job.resolve(a.quiet)?;
     let Some((plan, took)) = search(&job, a.quiet, a.json)? else { return Ok(Answer::No) };
     if let Some(path) = &a.output {
@@ -40,12 +42,13 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
             &meshwright::report(&plan, Some(&program), Some(&simulated), None, None, &output::typed()),
         )?;
     }
+    for path in [a.output.as_ref(), a.report.as_ref()].into_iter().flatten() {
+        output::note(a.quiet, &format!("written: {}", path.display()));
+    }
     if a.json {
         output::json(&views::plan_view(&plan, took));
     } else {
         output::say(&views::plan_text(&plan));
-        let written = [a.output.as_ref(), a.report.as_ref()];
-        written.into_iter().flatten().for_each(|p| output::say(&format!("\n  written: {}\n", p.display())));
     }
     Ok(Answer::Yes)
 }
@@ -62,25 +65,17 @@ pub(crate) fn search(job: &Job, quiet: bool, json: bool) -> Result<Option<(Plan,
     match planned? {
         Planned::Fits(plan) => Ok(Some((*plan, began.elapsed().as_secs_f64()))),
         Planned::NoFit { why, smallest_change, report } => {
-            let timing = views::Timing {
-                seconds: began.elapsed().as_secs_f64(),
-                configs_per_s: None,
-                instructions_per_s: None,
-            };
             if json {
-                output::json(&views::NoFitView {
-                    status: "no_fit",
-                    why,
-                    smallest_change,
-                    search: views::search_view(&report),
-                    timing,
-                });
+                let seconds = began.elapsed().as_secs_f64();
+                output::json(&views::no_fit_view(why, smallest_change, &report, seconds));
             } else {
-                let reasons: String = why.iter().map(|w| format!("  - {w}\n")).collect();
-                let (model, ranks, cluster) = (&job.model.name, job.search.ranks, &job.cluster.name);
-                output::say(&format!(
-                    "No plan fits {model} on {ranks} ranks of {cluster}.\n\n{reasons}\n  smallest change: {smallest_change}\n"
-                ));
+                let ranks = views::count(u64::from(job.search.ranks), "rank");
+                let mut rows: Vec<Vec<String>> = why.into_iter().map(|w| vec!["-".into(), w]).collect();
+                let headline = format!("No plan fits {} on {ranks} of {}.", job.model.name, job.cluster.name);
+                let reasons = output::pairs(&rows);
+                rows = smallest_change.split("; or ").map(|c| vec!["-".into(), c.into()]).collect();
+                let changes = output::pairs(&rows);
+                output::say(&format!("{headline}\n\n{reasons}\nWhat would fit:\n\n{changes}"));
             }
             Ok(None)
         }

@@ -5,7 +5,7 @@ use clap::Args;
 use meshwright::{Failure, files};
 use meshwright_ir::trace::TraceSource;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -31,6 +31,8 @@ struct View {
 
 pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
     let plan = files::read_plan(&a.plan)?;
+    let inputs: Vec<&Path> = std::iter::once(&a.plan).chain(&a.traces).map(PathBuf::as_path).collect();
+    files::check_outputs(&inputs, &[Some(&a.output)])?;
     let program = meshwright::lower(&plan).map_err(|e| Failure::in_file(&a.plan.display().to_string(), e))?;
     let mut simulated = meshwright::simulate(&program, &plan.job.cluster, false);
     let mut measured = None;

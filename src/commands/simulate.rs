@@ -1,12 +1,13 @@
 //! `simulate`: one step of a plan or a program in the event simulator.
 
-use super::{Answer, output, views};
+use super::{Answer, output, step_views};
 use clap::{Args, ValueEnum};
 use meshwright::{Failure, files};
 use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct Arguments {
     /// Plan (JSON) or program (text).
     input: PathBuf,
@@ -50,6 +51,7 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
     }
     let file = a.input.display().to_string();
     let text = files::read(&a.input)?;
+    files::check_outputs(&[&a.input], &[a.trace.as_ref()])?;
     let (plan, program, cluster) = if files::is_program(&text) {
         let program = files::program_from(&file, &text)?;
         let source = a.cluster.as_deref().ok_or_else(|| {
@@ -58,7 +60,8 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
                 "pass --cluster (and --nodes), or give a plan instead",
             )
         })?;
-        let (cluster, _) = super::cluster::named(source, a.nodes, program.mesh.ranks(), a.quiet)?;
+        let ranks = (source == "localhost").then(|| program.mesh.ranks());
+        let cluster = super::cluster::named(source, a.nodes, ranks, a.quiet)?;
         (None, program, cluster)
     } else {
         if a.cluster.is_some() || a.nodes.is_some() {
@@ -89,9 +92,9 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
         output::note(a.quiet, &format!("written: {}", path.display()));
     }
     if a.json {
-        output::json(&views::simulate_view(&program, plan.as_ref(), &simulated, Some(took)));
+        output::json(&step_views::simulate_view(&program, plan.as_ref(), &cluster, &simulated, took));
     } else {
-        output::say(&views::simulate_text(&program, &simulated));
+        output::say(&step_views::simulate_text(&program, &cluster, &simulated));
     }
     Ok(Answer::Yes)
 }

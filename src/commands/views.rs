@@ -1,11 +1,11 @@
-//! The JSON objects of the contract, and the tables a person reads instead.
+//! A plan as the JSON object of the contract, and as the tables a person reads instead.
 
-use super::output::table;
+use super::output::{pairs, table};
 use meshwright::facade::MFU_CONVENTION;
-use meshwright::{Ran, Simulated, mfu};
-use meshwright_ir::program::Program;
-use meshwright_ir::{Axis, Bytes, Plan, Precision, SearchReport};
+use meshwright::mfu;
+use meshwright_ir::{Axis, Bytes, Plan, SearchReport};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Degrees as the contract names them.
 #[derive(Serialize)]
@@ -73,17 +73,61 @@ pub(crate) struct PlanView {
     why: Vec<String>,
 }
 
-/// `plan --json` when none does.
+/// What [`PlanView`] says of a plan, and nobody knows where none fits.
+const UNKNOWN: [&str; 15] = [
+    "mesh",
+    "microbatch",
+    "microbatches",
+    "schedule",
+    "recompute",
+    "optimizer_sharding",
+    "step_time_s",
+    "step_time_band_s",
+    "tokens_per_s",
+    "mfu",
+    "mfu_convention",
+    "peak_memory_bytes",
+    "memory_limit_bytes",
+    "lower_bound_s",
+    "gap",
+];
+
+/// `plan --json` when none does: the same fields, null where there is no plan to speak of.
 #[derive(Serialize)]
 pub(crate) struct NoFitView {
-    pub(crate) status: &'static str,
-    pub(crate) why: Vec<String>,
-    pub(crate) smallest_change: String,
-    pub(crate) search: SearchView,
-    pub(crate) timing: Timing,
+    status: &'static str,
+    #[serde(flatten)]
+    unknown: BTreeMap<&'static str, Option<()>>,
+    search: SearchView,
+    timing: Timing,
+    alternatives: Vec<AlternativeView>,
+    why: Vec<String>,
+    smallest_change: String,
 }
 
-pub(crate) fn search_view(report: &SearchReport) -> SearchView {
+pub(crate) fn no_fit_view(
+    why: Vec<String>,
+    smallest_change: String,
+    report: &SearchReport,
+    seconds: f64,
+) -> NoFitView {
+    NoFitView {
+        status: "no_fit",
+        unknown: UNKNOWN.map(|field| (field, None)).into(),
+        search: search_view(report),
+        timing: timing(report, seconds),
+        alternatives: vec![],
+        why,
+        smallest_change,
+    }
+}
+
+fn timing(report: &SearchReport, seconds: f64) -> Timing {
+    let configs_per_s = Some(report.candidates as f64 / seconds.max(1e-9));
+    Timing { seconds, configs_per_s, instructions_per_s: None }
+}
+
+fn search_view(report: &SearchReport) -> SearchView {
     SearchView {
         candidates: report.candidates,
         pruned: report.pruned,
@@ -128,11 +172,7 @@ pub(crate) fn plan_view(plan: &Plan, seconds: f64) -> PlanView {
         lower_bound_s: p.lower_bound_s,
         gap: (p.step_time_s - p.lower_bound_s) / p.step_time_s,
         search: search_view(&plan.search),
-        timing: Timing {
-            seconds,
-            configs_per_s: Some(plan.search.candidates as f64 / seconds),
-            instructions_per_s: None,
-        },
+        timing: timing(&plan.search, seconds),
         alternatives: plan
             .search
             .alternatives
@@ -164,11 +204,11 @@ fn describe(mesh: &meshwright_ir::Mesh, sp: bool) -> String {
     if sp { format!("{parts} · sp") } else { parts }
 }
 
-pub(crate) fn plan_text(plan: &Plan) -> String {
-    let p = &plan.prediction;
+/// The plan in one line.
+pub(crate) fn headline(plan: &Plan) -> String {
     let job = &plan.job;
-    let mut text = format!(
-        "{} on {} of {}: {}, micro-batch {} × {}, {}\n\n",
+    format!(
+        "{} on {} of {}: {}, micro-batch {} × {}, {}",
         job.model.name,
         count(u64::from(plan.mesh.ranks()), "rank"),
         job.cluster.name,
@@ -176,7 +216,13 @@ pub(crate) fn plan_text(plan: &Plan) -> String {
         plan.micro_batch,
         plan.micro_batches,
         plan.schedule
-    );
+    )
+}
+
+pub(crate) fn plan_text(plan: &Plan) -> String {
+    let p = &plan.prediction;
+    let job = &plan.job;
+    let mut text = format!("{}\n\n", headline(plan));
     let blocks = |s: &meshwright_ir::StagePlan| match s.blocks {
         1 => job.model.block_name(s.first),
         n => format!("{} … {}", job.model.block_name(s.first), job.model.block_name(s.first + n - 1)),
@@ -242,163 +288,7 @@ pub(crate) fn plan_text(plan: &Plan) -> String {
     text
 }
 
-/// Key and value lines, both left-aligned.
-pub(crate) fn pairs(rows: &[Vec<String>]) -> String {
-    let width = rows.iter().map(|r| r[0].chars().count()).max().unwrap_or(0);
-    rows.iter().map(|r| format!("  {:<width$}  {}\n", r[0], r[1])).collect()
-}
-
 /// `1 rank`, `4 ranks`.
 pub(crate) fn count(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
-}
-
-/// `simulate --json`.
-#[derive(Serialize)]
-pub(crate) struct SimulateView {
-    step_time_s: f64,
-    tokens_per_s: f64,
-    mfu: Option<f64>,
-    bubble_fraction: f64,
-    exposed_comm_fraction: f64,
-    peak_memory_bytes: Vec<Bytes>,
-    instructions: u64,
-    critical_path: Vec<CriticalView>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    timing: Option<Timing>,
-}
-
-#[derive(Serialize)]
-struct CriticalView {
-    what: String,
-    seconds: f64,
-}
-
-pub(crate) fn simulate_view(
-    program: &Program,
-    plan: Option<&Plan>,
-    s: &Simulated,
-    took: Option<f64>,
-) -> SimulateView {
-    let step = s.summary.step_time.seconds();
-    SimulateView {
-        step_time_s: step,
-        tokens_per_s: program.tokens as f64 / step,
-        mfu: plan.map(|p| mfu(p, step)),
-        bubble_fraction: s.summary.bubble_fraction,
-        exposed_comm_fraction: s.summary.exposed_comm_fraction,
-        peak_memory_bytes: program.planned_peaks(),
-        instructions: s.summary.instructions,
-        critical_path: s
-            .critical
-            .iter()
-            .map(|c| CriticalView { what: c.label.clone(), seconds: c.time.seconds() })
-            .collect(),
-        timing: took.map(|t| Timing {
-            seconds: t,
-            configs_per_s: None,
-            instructions_per_s: Some(s.summary.instructions as f64 / t),
-        }),
-    }
-}
-
-pub(crate) fn simulate_text(program: &Program, s: &Simulated) -> String {
-    let step = s.summary.step_time.seconds();
-    let peaks: Vec<String> = program.planned_peaks().iter().map(Bytes::to_string).collect();
-    let rows = [
-        vec!["peak memory".into(), format!("{} a rank, by stage", peaks.join(", "))],
-        vec!["step time".into(), seconds(step)],
-        vec!["throughput".into(), format!("{:.0} tokens/s", program.tokens as f64 / step)],
-        vec!["bubble".into(), format!("{:.1} %", 100.0 * s.summary.bubble_fraction)],
-        vec!["exposed communication".into(), format!("{:.1} %", 100.0 * s.summary.exposed_comm_fraction)],
-        vec!["instructions".into(), s.summary.instructions.to_string()],
-    ];
-    let mut path = vec![["critical path", "time"].map(String::from).to_vec()];
-    path.extend(s.critical.iter().map(|c| vec![c.label.clone(), c.time.to_string()]));
-    format!("{}\n{}", pairs(&rows), table(&path))
-}
-
-/// Predicted beside measured.
-#[derive(Serialize)]
-pub(crate) struct StepTimeView {
-    measured: f64,
-    predicted: f64,
-    error: f64,
-}
-
-#[derive(Serialize)]
-pub(crate) struct PeakView {
-    measured: Vec<Bytes>,
-    predicted: Vec<Bytes>,
-}
-
-/// `run --json`.
-#[derive(Serialize)]
-pub(crate) struct RunView {
-    losses: Vec<f64>,
-    step_time_s: StepTimeView,
-    peak_memory_bytes: PeakView,
-    weights_hash: String,
-}
-
-/// Largest high-water mark of each stage.
-fn stage_peaks(plan: &Plan, ran: &Ran) -> Vec<Bytes> {
-    let mut peaks = vec![Bytes::ZERO; plan.stages.len()];
-    for (rank, high) in ran.outcome.high_water.iter().enumerate() {
-        let stage = plan.mesh.coord(rank as u32, Axis::Pp) as usize;
-        peaks[stage] = peaks[stage].max(*high);
-    }
-    peaks
-}
-
-pub(crate) fn run_view(plan: &Plan, program: &Program, ran: &Ran) -> RunView {
-    let (measured, predicted) = (ran.step_time_s, plan.prediction.step_time_s);
-    RunView {
-        losses: ran.outcome.losses.clone(),
-        step_time_s: StepTimeView { measured, predicted, error: (predicted - measured) / measured },
-        peak_memory_bytes: PeakView { measured: stage_peaks(plan, ran), predicted: program.planned_peaks() },
-        weights_hash: ran.outcome.weights_hash.clone(),
-    }
-}
-
-pub(crate) fn run_text(plan: &Plan, program: &Program, ran: &Ran) -> String {
-    let (measured, predicted) = (ran.step_time_s, plan.prediction.step_time_s);
-    let list = |peaks: &[Bytes]| peaks.iter().map(Bytes::to_string).collect::<Vec<_>>().join(", ");
-    let (first, last) = (
-        ran.outcome.losses.first().copied().unwrap_or(0.0),
-        ran.outcome.losses.last().copied().unwrap_or(0.0),
-    );
-    let rows = [
-        vec![
-            "peak memory".into(),
-            format!(
-                "{} measured, {} planned, a rank by stage",
-                list(&stage_peaks(plan, ran)),
-                list(&program.planned_peaks())
-            ),
-        ],
-        vec![
-            "step time".into(),
-            format!(
-                "{} measured, {} predicted ({:+.0} %)",
-                seconds(measured),
-                seconds(predicted),
-                100.0 * (predicted - measured) / measured
-            ),
-        ],
-        vec![
-            "loss".into(),
-            format!(
-                "{first:.3} → {last:.3} nats a token in {}",
-                count(ran.outcome.losses.len() as u64, "step")
-            ),
-        ],
-        vec!["weights".into(), ran.outcome.weights_hash.clone()],
-    ];
-    pairs(&rows)
-}
-
-/// Whether this slice's executor can run a plan, before anything is opened.
-pub(crate) fn needs_fp32(plan: &Plan) -> bool {
-    plan.job.training.precision != Precision::Fp32
 }

@@ -1,8 +1,10 @@
 //! Tests of the whole path: plans of many kinds are lowered, checked, run and simulated, and must agree.
 
 mod conformance;
+mod folding;
 mod layering;
 mod parity;
 mod plans;
 mod planted;
 mod planting;
+mod whatif;

@@ -166,8 +166,8 @@ fn what_is_refused_before_step_0() {
         outcome.unwrap_err().to_string()
     };
     expect!["a run of 0 steps trains nothing: ask for at least 1"].assert_eq(&refused(PROGRAM, 0));
-    expect![[r#"the cpu backend cannot run buffer w in bf16: plan with training.precision = "fp32""#]]
-        .assert_eq(&refused(&PROGRAM.replace("buffer 0 f32", "buffer 0 bf16"), 1));
+    expect![[r#"the cpu backend cannot run buffer w in f8: plan with training.precision = "fp32", "bf16" or "fp16""#]]
+        .assert_eq(&refused(&PROGRAM.replace("buffer 0 f32", "buffer 0 f8"), 1));
     expect!["the cpu backend cannot run buffer w at byte 770: place every buffer at a multiple of 4 bytes"]
         .assert_eq(&refused(&PROGRAM.replace("@768", "@770"), 1));
     expect![
