@@ -3,6 +3,7 @@
 mod bounds;
 mod conformance;
 mod folding;
+mod layering;
 mod parity;
 mod plans;
 mod planted;

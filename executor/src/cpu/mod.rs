@@ -9,7 +9,7 @@ mod walk;
 
 use crate::backend::{Backend, Measured, Rank, RunError, StepSettings, Wires};
 use arena::Arena;
-use meshwright_ir::program::{Checked, Kernel};
+use meshwright_ir::program::{Buffer, Checked, Kernel};
 use meshwright_ir::{Bytes, DType};
 use operands::{Output, input};
 use walk::Live;
@@ -28,9 +28,14 @@ impl Backend for Cpu {
         let refuse =
             |what: String, fix: &str| Err(RunError::Unsupported { backend: "cpu", what, fix: fix.into() });
         for role in &program.roles {
-            if let Some(b) = role.buffers.iter().find(|b| !known(b.dtype) || b.offset.0 % 4 != 0) {
-                let what = format!("buffer {} in {}", program.names[b.name as usize], b.dtype);
+            let name = |b: &Buffer| &program.names[b.name as usize];
+            if let Some(b) = role.buffers.iter().find(|b| !known(b.dtype)) {
+                let what = format!("buffer {} in {}", name(b), b.dtype);
                 return refuse(what, "plan with training.precision = \"fp32\", \"bf16\" or \"fp16\"");
+            }
+            if let Some(b) = role.buffers.iter().find(|b| !b.offset.0.is_multiple_of(4)) {
+                let what = format!("buffer {} at byte {}", name(b), b.offset.0);
+                return refuse(what, "place every buffer at a multiple of 4 bytes");
             }
             if role.arena > Bytes::gib(64) {
                 return refuse(
