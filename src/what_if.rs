@@ -198,7 +198,8 @@ fn simulated(change: &str, plan: &Plan, program: &Checked, slow: &BTreeMap<u32, 
     let cluster = &plan.job.cluster;
     let (reserved, room) = (cluster.device.reserved, cluster.memory_per_rank());
     let peaks: Vec<Bytes> = program.planned_peaks().iter().map(|p| *p + reserved).collect();
-    let short = peaks.iter().position(|p| *p > room + reserved);
+    let fullest = (0..peaks.len()).rev().max_by_key(|s| peaks[*s]).expect("a program has a stage");
+    let short = Some(fullest).filter(|s| peaks[*s] > room + reserved);
     let case = Case {
         peak_memory_bytes: Some(peaks.clone()),
         fits: Some(short.is_none()),

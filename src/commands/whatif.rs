@@ -124,7 +124,7 @@ fn text(answer: &WhatIf) -> String {
             peak.map_or("-".into(), |p| format!("{p} of {}", c.memory_limit_bytes)),
             c.step_time_s.map_or("-".into(), views::seconds),
             c.goodput.map_or("-".into(), |g| format!("{g:.0}")),
-            change.map_or("-".into(), |x| format!("{x:+.1} %")),
+            change.map_or("-".into(), percent),
             if c.plan_changed { "yes" } else { "no" }.into(),
         ]
     };
@@ -136,4 +136,9 @@ fn text(answer: &WhatIf) -> String {
         noted.filter_map(|c| c.note.as_ref().map(|n| format!("  {}: {n}\n", c.change))).collect();
     let gap = if notes.is_empty() { "" } else { "\n" };
     format!("{}{gap}{notes}", output::table(&rows))
+}
+
+/// A signed share with one decimal; what rounds to nothing has no sign.
+fn percent(x: f64) -> String {
+    if x.abs() < 0.05 { "0.0 %".into() } else { format!("{x:+.1} %") }
 }

@@ -202,10 +202,10 @@ fn a_person_reads_a_table() {
     let output = command(&plan(2, 2, 2), &[&changes[..], &["--straggler", "rank=3,slow=1.3"]].concat());
     expect![[r#"
           change                                         peak memory  step time  tokens/s  difference  plan changed
-          as planned                            2.00 GiB of 80.0 GiB     2.3 ms     55165      +0.0 %            no
+          as planned                            2.00 GiB of 80.0 GiB     2.3 ms     55165       0.0 %            no
           micro_batch=3                                            -          -         -           -            no
-          cluster.levels.nvlink.bandwidth=0.5x  2.00 GiB of 80.0 GiB     2.3 ms     55163      +0.0 %            no
-          cluster.levels.nvlink.bandwidth=2x    2.00 GiB of 80.0 GiB     2.3 ms     55166      -0.0 %            no
+          cluster.levels.nvlink.bandwidth=0.5x  2.00 GiB of 80.0 GiB     2.3 ms     55163       0.0 %            no
+          cluster.levels.nvlink.bandwidth=2x    2.00 GiB of 80.0 GiB     2.3 ms     55166       0.0 %            no
           straggler rank=3,slow=1.3             2.00 GiB of 80.0 GiB     2.7 ms     48164     +14.5 %            no
 
           micro_batch=3: plan.micro_batches: 2 x 3 x 1; dp x micro_batch x micro_batches must be the global batch
