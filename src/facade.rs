@@ -3,10 +3,10 @@
 
 use crate::Failure;
 use meshwright_algebra::model_flops;
-use meshwright_cost_models::CostModel;
+use meshwright_cost_models::{CostModel, LONGEST_STEP_S, Slowest};
 use meshwright_executor::data::Corpus;
 use meshwright_executor::{Cpu, RunOptions, RunOutcome, train};
-use meshwright_ir::program::{Action, Checked, IdKind, Program};
+use meshwright_ir::program::{Action, Checked, Collective, Exchange, IdKind, Instruction, Program};
 use meshwright_ir::{Alternative, Axis, Cluster, DType, Job, Objective, Plan, SearchReport, Time, Trace};
 use meshwright_planner::{Progress, Verdict};
 use meshwright_reports::{CriticalItem, Report};
@@ -60,13 +60,42 @@ pub fn lower(plan: &Plan) -> Result<Checked, Failure> {
     })
 }
 
-/// Simulates one step on a cluster.
-pub fn simulate(program: &Checked, cluster: &Cluster, unfold: bool) -> Simulated {
+/// Simulates one step on a cluster that holds its ranks. Refuses a step too long to be counted in picoseconds.
+pub fn simulate(program: &Checked, cluster: &Cluster, unfold: bool) -> Result<Simulated, Failure> {
     let cost = CostModel::new(cluster);
+    let longest = in_turn(program, &cost) * f64::from(cluster.ranks_per_device);
+    if longest > LONGEST_STEP_S {
+        let days = longest / 86400.0;
+        return Err(Failure::new(
+            format!("a step on {} might take {days:.0} days, and none above 53 is counted", cluster.name),
+            "simulate a smaller step, or a cluster whose rates are believable",
+        ));
+    }
     let options = if unfold { Options::default() } else { Options::auto(program, cluster) };
     let trace = meshwright_simulator::simulate(program, &cost, &options);
     let summary = Summary::of(program, &trace);
-    Simulated { critical: critical(program, &trace), trace, summary }
+    Ok(Simulated { critical: critical(program, &trace), trace, summary })
+}
+
+/// Seconds of every instruction of every role, one after the other: no step of the program takes longer on ranks that
+/// share nothing.
+fn in_turn(program: &Program, cost: &CostModel) -> f64 {
+    let slowest = Slowest::of(cost.cluster());
+    let kernels: Vec<f64> = program.kernels.iter().map(|k| cost.kernel(k).time.seconds()).collect();
+    let members = |c: &Collective| f64::from(program.mesh.size(c.axes));
+    let collective = |c: &Collective| slowest.transfer(c.dtype.bytes(c.elements).f64(), members(c));
+    let collectives: Vec<f64> = program.collectives.iter().map(collective).collect();
+    let exchange = |x: &Exchange| {
+        let sizes = x.send.iter().chain(&x.receive).map(|n| x.dtype.bytes(*n));
+        sizes.map(|bytes| slowest.message(bytes)).sum::<f64>()
+    };
+    let exchanges: Vec<f64> = program.exchanges.iter().map(exchange).collect();
+    let time = |i: &Instruction| match i.action {
+        Action::Compute(k) => kernels[k as usize],
+        Action::Collective(c) => collectives[c as usize],
+        Action::Exchange(x) => exchanges[x as usize],
+    };
+    program.roles.iter().flat_map(|r| &r.instructions).map(time).sum()
 }
 
 /// Time on the critical path by kind of instruction, longest first.

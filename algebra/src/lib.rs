@@ -2,6 +2,7 @@
 //! without devices and without time. Index expressions give layouts; layouts give conversions; a block's expansion gives
 //! the instructions and buffers that everyone else prices, lowers and runs, so there is one accountant for all of them.
 
+mod ceiling;
 pub mod collectives;
 mod conversions;
 mod convert;
@@ -14,6 +15,7 @@ pub mod schedules;
 mod signature;
 mod strategy;
 
+pub use ceiling::{Ceiling, ceilings, countable};
 pub use conversions::class_plan;
 pub use convert::{Converter, Price, apply, step_elements};
 pub use count::{Work, kernel_work, model_flops};

@@ -5,10 +5,12 @@
 mod compute;
 mod device;
 mod network;
+mod slowest;
 
 pub use compute::KernelCost;
 pub use device::DeviceTerms;
 pub use network::TransferCost;
+pub use slowest::{LONGEST_STEP_S, Slowest};
 
 use meshwright_ir::Cluster;
 use std::sync::Arc;

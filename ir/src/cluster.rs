@@ -209,7 +209,7 @@ impl Cluster {
     }
 
     /// Orders of magnitude that are believable, so that no duration made of them overflows: rates from 1 MB/s or
-    /// MFLOP/s to 1 EB/s or ZFLOP/s, latencies up to 1000 s, memory up to 1 EiB.
+    /// MFLOP/s to 1 EB/s or ZFLOP/s, latencies up to 0.1 s, memory up to 1 EiB.
     fn check_scales(&self) -> Result<(), Invalid> {
         let device = &self.device;
         let mut rates: Vec<(String, f64, f64)> =
@@ -225,8 +225,8 @@ impl Cluster {
         }
         let mut times = vec![("device.launch".to_string(), device.launch)];
         times.extend(self.levels.iter().map(|l| (format!("levels.{}.latency", l.name), l.latency)));
-        if let Some((field, time)) = times.into_iter().find(|(_, t)| t.get() > 1_000_000_000_000_000) {
-            let fix = "write picoseconds: at most 1e15";
+        if let Some((field, time)) = times.into_iter().find(|(_, t)| t.get() > 100_000_000_000) {
+            let fix = "write picoseconds: at most 1e11";
             return Err(Invalid::new(format!("cluster.{field}"), time.get().to_string(), fix));
         }
         if device.memory.get() > 1 << 60 {
@@ -264,6 +264,21 @@ impl Cluster {
                 "zero devices per node, ranks per device or cores".into(),
                 "write 1 or more",
             );
+        }
+        if !self.devices().is_multiple_of(self.devices_per_node) {
+            let found = format!("{} of {} devices", self.devices_per_node, self.devices());
+            return bad(
+                "cluster.devices_per_node".into(),
+                found,
+                "write a divisor of the product of all sizes",
+            );
+        }
+        let shown = |name: &str| (1..=100).contains(&name.len()) && !name.chars().any(char::is_control);
+        let names = [("name", &self.name), ("device.name", &self.device.name)];
+        let levels = self.levels.iter().map(|l| ("levels.name", &l.name));
+        if let Some((field, name)) = names.into_iter().chain(levels).find(|(_, n)| !shown(n)) {
+            let found = format!("{} bytes: `{}`", name.len(), name.chars().take(40).collect::<String>());
+            return bad(format!("cluster.{field}"), found, "write 1 to 100 bytes without control characters");
         }
         if self.device.peak.is_empty() {
             return bad(

@@ -253,6 +253,10 @@ impl FromStr for Pin {
             "schedule" => PinKey::Schedule,
             "zero" => PinKey::Zero,
             "recompute" => PinKey::Recompute,
+            "fsdp" | "cp" | "ep" | "etp" | "vpp" => {
+                let fix = "pin dp, tp, pp, sp, zero, recompute, microbatch or schedule";
+                return Err(Invalid::new("search.pin", format!("`{s}`, which is not built yet"), fix));
+            }
             _ => return Err(bad(s)),
         };
         let value = match (key, value) {
@@ -265,7 +269,8 @@ impl FromStr for Pin {
             (PinKey::Recompute, "full") => 2,
             (PinKey::Zero, "0") => 0,
             (PinKey::Zero, "1") => 1,
-            (PinKey::Schedule | PinKey::Zero | PinKey::Recompute, _) => return Err(bad(s)),
+            (PinKey::Sp, "0" | "1") => u64::from(value == "1"),
+            (PinKey::Schedule | PinKey::Sp | PinKey::Zero | PinKey::Recompute, _) => return Err(bad(s)),
             (_, number) => number.parse().map_err(|_| bad(s))?,
         };
         Ok(Pin { key, comparison, value })

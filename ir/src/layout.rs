@@ -8,9 +8,29 @@ use std::str::FromStr;
 
 /// Sharding of each dim, and the axes over which ranks hold addends. An axis that appears nowhere replicates.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "LayoutDocument")]
 pub struct Layout {
     dims: Vec<Vec<Axis>>,
     partial: AxisSet,
+}
+
+/// A layout as it is written, before anyone knows that no axis stands in it twice.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LayoutDocument {
+    dims: Vec<Vec<Axis>>,
+    partial: AxisSet,
+}
+
+impl TryFrom<LayoutDocument> for Layout {
+    type Error = String;
+    fn try_from(d: LayoutDocument) -> Result<Self, String> {
+        let layout = Self { dims: d.dims, partial: d.partial };
+        match layout.repeated() {
+            Some(axis) => Err(format!("{layout} uses {axis} twice")),
+            None => Ok(layout),
+        }
+    }
 }
 
 impl Layout {
@@ -21,10 +41,17 @@ impl Layout {
     /// Builds a layout; an axis used twice is a broken invariant.
     pub fn new(dims: Vec<Vec<Axis>>, partial: AxisSet) -> Self {
         let layout = Self { dims, partial };
-        let used: Vec<Axis> = layout.dims.iter().flatten().copied().chain(partial.iter()).collect();
-        let distinct: AxisSet = used.iter().copied().collect();
-        assert_eq!(distinct.iter().count(), used.len(), "an axis appears twice in {layout}");
+        assert_eq!(layout.repeated(), None, "an axis appears twice in {layout}");
         layout
+    }
+    /// An axis that stands in it twice.
+    fn repeated(&self) -> Option<Axis> {
+        let mut seen = self.partial;
+        self.dims.iter().flatten().copied().find(|axis| {
+            let twice = seen.contains(*axis);
+            seen = seen.with(*axis);
+            twice
+        })
     }
     /// The layout with `axis` appended (as the minor-most) to the axes of `dim`.
     #[must_use]
@@ -113,14 +140,7 @@ impl FromStr for Layout {
             None if partial.is_empty() => AxisSet::EMPTY,
             None => return Err(format!("`{s}` is no layout")),
         };
-        let mut seen = partial;
-        for axis in dims.iter().flatten() {
-            if seen.contains(*axis) {
-                return Err(format!("`{s}` uses {axis} twice"));
-            }
-            seen = seen.with(*axis);
-        }
-        Ok(Self { dims, partial })
+        LayoutDocument { dims, partial }.try_into()
     }
 }
 
@@ -135,6 +155,15 @@ mod tests {
         }
         for bad in ["", "(dp", "(dp,dp)", "(dp)+dp", "(x)"] {
             assert!(bad.parse::<Layout>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn no_document_uses_an_axis_twice() {
+        let read = serde_json::from_str::<Layout>;
+        assert_eq!(read(r#"{"dims":[["dp"],["tp"]],"partial":[]}"#).unwrap().to_string(), "(dp,tp)");
+        for bad in [r#"{"dims":[["dp"],["dp"]],"partial":[]}"#, r#"{"dims":[["dp"]],"partial":["dp"]}"#] {
+            assert!(read(bad).unwrap_err().to_string().contains("uses dp twice"), "{bad}");
         }
     }
 

@@ -7,8 +7,6 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Largest dim or width that is believed; products of two of them are formed in 128 bits.
-const LARGEST_DIM: u64 = 1 << 32;
 /// Most blocks in a chain that are believed.
 const MOST_BLOCKS: u64 = 200_000;
 /// Most parameters that are believed: a quadrillion, a thousand times the largest model published.
@@ -194,24 +192,14 @@ impl Model {
         Some((class as u32, node as u32))
     }
 
-    /// Sizes that are believable, so that no count made of them overflows: dims and widths up to [`LARGEST_DIM`], at
+    /// Sizes that are believable, so that no count made of them overflows: dims and widths as [`Op`] believes them, at
     /// most [`MOST_BLOCKS`] blocks, at most [`MOST_PARAMS`] parameters.
     fn check_sizes(&self) -> Result<(), Invalid> {
         for class in &self.classes {
             for node in &class.nodes {
-                let field = || format!("model.{}.{}", class.name, node.name);
-                for (key, n) in node.op.dims() {
-                    if !(1..=LARGEST_DIM).contains(&n) {
-                        let fix = "write a whole number from 1 to 4,294,967,296";
-                        return Err(Invalid::new(format!("{}.{key}", field()), n.to_string(), fix));
-                    }
-                }
-                if let Some((key, x)) =
-                    node.op.reals().into_iter().find(|(_, x)| !(x.is_finite() && *x > 0.0))
-                {
-                    let fix = "write a finite number above 0";
-                    return Err(Invalid::new(format!("{}.{key}", field()), x.to_string(), fix));
-                }
+                node.op.check_sizes().map_err(|e| {
+                    Invalid::new(format!("model.{}.{}.{}", class.name, node.name, e.field), e.found, e.fix)
+                })?;
             }
         }
         let blocks: u64 = self.runs.iter().map(|r| u64::from(r.repeat)).sum();

@@ -1,9 +1,13 @@
 //! The ops a model is made of: what they are and which parameters they own, never how they are sharded or how long they
 //! take. Widths are those of the whole tensor; batch and sequence belong to the job. No match over `Op` has a wildcard arm.
 
+use crate::Invalid;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
+
+/// Largest dim or width that is believed; products of two of them are formed in 128 bits.
+const LARGEST_DIM: u64 = 1 << 32;
 
 /// A float that is part of an op's identity: compared and hashed by its bits, never NaN.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -251,7 +255,7 @@ impl Op {
     }
 
     /// Sizes by the name of their field, those of whole heads included: what must be at least 1 and not absurd.
-    pub(crate) fn dims(&self) -> Vec<(&'static str, u64)> {
+    fn dims(&self) -> Vec<(&'static str, u64)> {
         match self {
             Op::Embedding { rows, width, .. } => vec![("rows", *rows), ("width", *width)],
             Op::Linear { input, output, input_grain, output_grain } => vec![
@@ -289,7 +293,7 @@ impl Op {
     }
 
     /// Real numbers by the name of their field: all must be finite and above 0.
-    pub(crate) fn reals(&self) -> Option<(&'static str, f64)> {
+    fn reals(&self) -> Option<(&'static str, f64)> {
         match self {
             Op::Norm { eps, .. } => Some(("eps", eps.0)),
             Op::Rope { theta, .. } => Some(("theta", theta.0)),
@@ -323,6 +327,17 @@ impl Op {
             | Op::Gate { .. }
             | Op::Add { .. }
             | Op::CrossEntropy { .. } => vec![],
+        }
+    }
+
+    /// Sizes of which no count overflows: dims and widths from 1 to 2^32, and reals above 0.
+    pub(crate) fn check_sizes(&self) -> Result<(), Invalid> {
+        if let Some((key, n)) = self.dims().into_iter().find(|(_, n)| !(1..=LARGEST_DIM).contains(n)) {
+            return Err(Invalid::new(key, n.to_string(), "write a whole number from 1 to 4,294,967,296"));
+        }
+        match self.reals().into_iter().find(|(_, x)| !(x.is_finite() && *x > 0.0)) {
+            Some((key, x)) => Err(Invalid::new(key, x.to_string(), "write a finite number above 0")),
+            None => Ok(()),
         }
     }
 

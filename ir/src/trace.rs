@@ -2,7 +2,7 @@
 //! one program join exactly. Breakdown and join are computed here, once, as values; reports only draw them.
 
 use crate::program::{Action, Program};
-use crate::{Axis, Bytes, Time};
+use crate::{Axis, Bytes, Invalid, Time};
 use serde::{Deserialize, Serialize};
 
 /// Where a trace comes from.
@@ -57,6 +57,10 @@ pub struct Trace {
     pub memory: Vec<MemoryPoint>,
 }
 
+/// Longest step and largest memory that a trace may tell of, so that nothing computed from it overflows: 2^58 ps are three
+/// days.
+const MOST: u64 = 1 << 58;
+
 /// Where a rank's step went. The four parts add up to the step time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankBreakdown {
@@ -73,6 +77,51 @@ pub struct RankBreakdown {
 }
 
 impl Trace {
+    /// Checks that the trace can be one of this program: its ranks and instructions exist, once each, and its times and
+    /// sizes are in order and believable.
+    pub fn check(&self, program: &Program) -> Result<(), Invalid> {
+        let bad = |field: &str, found: String, fix: &str| Err(Invalid::new(field, found, fix));
+        if self.version != 1 {
+            return bad(
+                "trace.version",
+                self.version.to_string(),
+                "trace again with this version, which reads 1",
+            );
+        }
+        let ranks = program.mesh.ranks();
+        let known = |rank: u32| rank < ranks && self.ranks.binary_search(&rank).is_ok();
+        let of_another = "give a trace that `simulate` or `run` wrote of this very plan";
+        if !self.ranks.is_sorted_by(|a, b| a < b) || self.ranks.iter().any(|r| *r >= ranks) {
+            return bad("trace.ranks", format!("{} ranks, for {ranks}", self.ranks.len()), of_another);
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for s in &self.spans {
+            let exists = known(s.rank)
+                && (s.instruction as usize) < program.code_of(s.rank).instructions.len()
+                && seen.insert((s.rank, s.instruction));
+            if !exists || s.start > s.end || s.end.get() > MOST {
+                let found =
+                    format!("rank {}, instruction {}, {:?} to {:?}", s.rank, s.instruction, s.start, s.end);
+                return bad("trace.spans", found, of_another);
+            }
+        }
+        if let Some(p) =
+            self.memory.iter().find(|p| !known(p.rank) || p.time.get() > MOST || p.bytes.get() > MOST)
+        {
+            return bad("trace.memory", format!("rank {}, {:?}, {:?}", p.rank, p.time, p.bytes), of_another);
+        }
+        let ordered = self.spans.is_sorted_by_key(|s| (s.rank, s.start))
+            && self.memory.is_sorted_by_key(|p| (p.rank, p.time));
+        if !ordered || self.step_time.get() > MOST {
+            return bad(
+                "trace.step_time",
+                format!("{:?}, or entries out of order", self.step_time),
+                of_another,
+            );
+        }
+        Ok(())
+    }
+
     /// Spans of one rank.
     pub fn of_rank(&self, rank: u32) -> &[Span] {
         let from = self.spans.partition_point(|s| s.rank < rank);

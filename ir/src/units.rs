@@ -61,14 +61,16 @@ impl Bytes {
 }
 
 impl Time {
-    /// From seconds; negative or non-finite seconds are a broken invariant of the caller.
+    /// The longest duration made of seconds: 53 days, so that a few of them still add up.
+    const LONGEST: u64 = 1 << 62;
+    /// From seconds, at most [`Self::LONGEST`]; negative or non-finite seconds are a broken invariant of the caller.
     pub fn from_seconds(s: f64) -> Self {
         assert!(s.is_finite() && s >= 0.0, "a duration of {s} s");
-        Self((s * 1e12).round() as u64)
+        Self(((s * 1e12).round() as u64).min(Self::LONGEST))
     }
     /// In seconds.
     pub fn seconds(self) -> f64 {
-        self.0 as f64 * 1e-12
+        self.0 as f64 / 1e12
     }
     /// `n` microseconds.
     pub const fn micros(n: u64) -> Self {

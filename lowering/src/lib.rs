@@ -13,7 +13,7 @@ mod verify;
 pub use messages::{Item, Message, Parcel, items};
 
 use meshwright_algebra::{
-    BlockCode, Scope, Shapes, StageMemory, StageShape, expand, recompute, schedules, stage_memory,
+    BlockCode, Scope, Shapes, StageMemory, StageShape, countable, expand, recompute, schedules, stage_memory,
 };
 use meshwright_ir::program::Stream;
 use meshwright_ir::{Axis, AxisSet, Bytes, Invalid, Model, Plan, Program, Recompute, StateSharding};
@@ -73,6 +73,7 @@ impl<'p> Context<'p> {
             batch: plan.micro_batch * u64::from(plan.mesh.degree(Axis::Dp)),
             sequence: plan.job.training.sequence,
         };
+        countable(model, shapes.batch, shapes.sequence, plan.micro_batches)?;
         verify::boundary(plan, &shapes)?;
         let boundary_shape = [shapes.batch, shapes.sequence, model.hidden];
         let local = plan.boundary.local(&boundary_shape, &plan.mesh).map_err(|d| {

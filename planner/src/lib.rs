@@ -50,6 +50,7 @@ mod milp;
 mod no_fit;
 mod pricing;
 mod problem;
+mod reach;
 mod report;
 mod search;
 mod solo;

@@ -8,11 +8,16 @@ use crate::report::shortage;
 use crate::search::Search;
 use crate::space::{Point, describe_pin, enumerate};
 use meshwright_cost_models::CostModel;
-use meshwright_ir::{Axis, Bytes, Job, Mesh, Schedule};
+use meshwright_ir::{Axis, Bytes, Job, Mesh, Schedule, Search as Limits};
 use std::collections::BTreeMap;
 
 /// How many times the nodes at hand are tried one by one before only doubling.
 const NODES_SCANNED: u32 = 8;
+/// How far from what was asked other numbers of ranks and batches are tried.
+const SCANNED: u64 = 32;
+/// The machine at hand, which has one node, and the most ranks that may share it.
+const LOCALHOST: &str = "localhost";
+const MOST_LOCAL_RANKS: u32 = 1024;
 /// Most ranks a suggestion may ask for: what a mesh can number.
 const MOST_RANKS: u64 = 1 << 24;
 
@@ -26,18 +31,27 @@ pub(crate) fn explain(search: &Search<'_>, families: &Families<'_>) -> (Vec<Stri
     let described =
         closest.as_ref().map(|s| format!("closest: {}: {}", describe(&s.point), shortage(search, s)));
     why.extend(described);
-    let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut reasons: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
     for entry in &search.entries {
         let reason = match (&entry.rejected, entry.short()) {
-            (Some(why), _) => why.split(':').next().unwrap_or(why),
+            (Some(why), _) => why,
             (None, Some(_)) => "memory",
             (None, None) => "no strategies",
         };
-        *reasons.entry(reason).or_default() += 1;
+        let (kind, example) = reason.split_once(": ").unwrap_or((reason, ""));
+        reasons.entry(kind).or_insert((0, example)).0 += 1;
     }
-    let mut reasons: Vec<(&str, u64)> = reasons.into_iter().collect();
-    reasons.sort_by_key(|(name, n)| (std::cmp::Reverse(*n), *name));
-    why.extend(reasons.into_iter().map(|(name, n)| format!("{name}: {n} points")));
+    let mut reasons: Vec<(&str, (u64, &str))> = reasons.into_iter().collect();
+    reasons.sort_by_key(|(name, (n, _))| (std::cmp::Reverse(*n), *name));
+    why.extend(reasons.into_iter().map(|(name, (n, example))| {
+        let points = if n == 1 { "1 point".to_string() } else { format!("{n} points") };
+        // Memory has been spelt out as the closest.
+        match name == "memory" || example.is_empty() {
+            true => format!("{name}: {points}"),
+            false if n == 1 => format!("{name}: {points}: {example}"),
+            false => format!("{name}: {points}, such as: {example}"),
+        }
+    }));
     (why, smallest_change(search.ground.job, closest.as_ref(), search.ground.limit))
 }
 
@@ -67,34 +81,85 @@ fn describe(point: &Point) -> String {
 
 /// Every kind of change that works, the one that asks for nothing new first.
 fn smallest_change(job: &Job, closest: Option<&Solved>, limit: Bytes) -> String {
-    if !job.search.pins.is_empty() {
-        let freed =
-            Job { search: meshwright_ir::Search { pins: vec![], ..job.search.clone() }, ..job.clone() };
-        if let Some(point) = fitting(&freed) {
-            let pins: Vec<String> = job.search.pins.iter().map(describe_pin).collect();
-            return format!("drop the pin {}: {} fits", pins.join(","), describe(&point));
-        }
+    if let Some(pins) = fewer_pins(job) {
+        return pins;
     }
     let mut changes = vec![];
-    changes.extend(nodes(job).map(|(nodes, point)| {
-        let now = nodes_of(job);
-        format!("use {nodes} nodes instead of {now} ({} ranks, {})", point.mesh.ranks(), describe(&point))
-    }));
-    changes.extend(shorter(job).map(|(sequence, point)| {
-        format!(
-            "train on sequences of {sequence} instead of {} ({})",
-            job.training.sequence,
-            describe(&point)
-        )
-    }));
-    changes.extend(closest.map(|s| {
-        let short = s.peak().saturating_sub(limit);
-        format!("give each rank {short} more memory ({})", describe(&s.point))
-    }));
+    let now = job.search.ranks;
+    changes.extend(
+        other_ranks(job).map(|(n, point)| format!("use {n} ranks instead of {now} ({})", describe(&point))),
+    );
+    if changes.is_empty() {
+        changes.extend(nodes(job).map(|(n, point)| {
+            let ranks = point.mesh.ranks();
+            format!("use {n} nodes instead of {} ({ranks} ranks, {})", nodes_of(job), describe(&point))
+        }));
+    }
+    let (sequence, batch) = (job.training.sequence, job.training.global_batch);
+    match closest {
+        Some(s) => {
+            changes.extend(shorter(job).map(|(n, point)| {
+                format!("train on sequences of {n} instead of {sequence} ({})", describe(&point))
+            }));
+            let short = s.peak().saturating_sub(limit);
+            changes.push(format!("give each rank {short} more memory ({})", describe(&s.point)));
+        }
+        // Rules are in the way, not memory.
+        None => changes.extend(other_batch(job).map(|(n, point)| {
+            format!("train on {n} sequences a step instead of {batch} ({})", describe(&point))
+        })),
+    }
     match changes.is_empty() {
-        true => "change the batch, so that some number of replicas divides it".into(),
+        true => "none was found: other ranks, more nodes and other batches were tried".into(),
         false => changes.join("; or "),
     }
+}
+
+/// The pin without which something fits, or all of them.
+fn fewer_pins(job: &Job) -> Option<String> {
+    let pins = &job.search.pins;
+    let without = |dropped: &dyn Fn(usize) -> bool| {
+        let kept = pins.iter().enumerate().filter(|(k, _)| !dropped(*k)).map(|(_, p)| *p).collect();
+        fitting(&Job { search: Limits { pins: kept, ..job.search.clone() }, ..job.clone() })
+    };
+    let one = (0..pins.len()).find_map(|k| Some((describe_pin(&pins[k]), without(&|dropped| dropped == k)?)));
+    let all = || {
+        let names: Vec<String> = pins.iter().map(describe_pin).collect();
+        (pins.len() > 1).then(|| without(&|_| true).map(|p| (names.join(","), p))).flatten()
+    };
+    let (names, point) = one.or_else(all)?;
+    Some(format!("drop the pin {names}: {} fits", describe(&point)))
+}
+
+/// Values around `now`, nearest first and larger before smaller.
+fn around(now: u64) -> impl Iterator<Item = u64> {
+    (1..=SCANNED).flat_map(move |d| [Some(now + d), now.checked_sub(d)]).flatten().filter(|n| *n > 0)
+}
+
+/// The number of ranks nearest to now, of what the cluster at hand holds, with which something fits.
+fn other_ranks(job: &Job) -> Option<(u64, Point)> {
+    let local = job.cluster_source.name == LOCALHOST;
+    let most = if local { u64::from(MOST_LOCAL_RANKS) } else { u64::from(job.cluster.ranks()) };
+    let whole = (!local).then_some(most);
+    around(u64::from(job.search.ranks)).chain(whole).filter(|n| *n <= most).find_map(|n| {
+        let mut other = job.clone();
+        other.search.ranks = n as u32;
+        if local {
+            // Its ranks share one device, and its memory.
+            other.cluster.ranks_per_device = n as u32;
+        }
+        fitting(&other).map(|point| (n, point))
+    })
+}
+
+/// The global batch nearest to the one asked for with which something fits, else the next that all ranks divide.
+fn other_batch(job: &Job) -> Option<(u64, Point)> {
+    let (batch, ranks) = (job.training.global_batch, u64::from(job.search.ranks));
+    around(batch).chain([batch.next_multiple_of(ranks)]).find_map(|n| {
+        let mut other = job.clone();
+        other.training.global_batch = n;
+        fitting(&other).map(|point| (n, point))
+    })
 }
 
 fn nodes_of(job: &Job) -> u32 {
@@ -102,8 +167,12 @@ fn nodes_of(job: &Job) -> u32 {
     job.search.ranks.div_ceil(per_node)
 }
 
-/// The fewest nodes, more than now, on which something fits.
+/// The fewest nodes, more than now, on which something fits. A machine whose last level lies within a node has no others.
 fn nodes(job: &Job) -> Option<(u32, Point)> {
+    let within: u32 = job.cluster.levels.iter().rev().skip(1).map(|l| l.size).product();
+    if job.cluster_source.name == LOCALHOST || !within.is_multiple_of(job.cluster.devices_per_node) {
+        return None;
+    }
     let now = nodes_of(job);
     let per_node = job.cluster.devices_per_node * job.cluster.ranks_per_device;
     let one_by_one = now + 1..=now.saturating_mul(NODES_SCANNED);
@@ -113,7 +182,7 @@ fn nodes(job: &Job) -> Option<(u32, Point)> {
         let mut larger = job.clone();
         larger.search.ranks = n * per_node;
         let outer = larger.cluster.levels.last_mut()?;
-        // The outermost level grows; where it is the node itself, nodes are joined at its rate.
+        // The outermost level grows.
         let below = job.cluster.devices() / outer.size;
         outer.size = (n * job.cluster.devices_per_node).div_ceil(below);
         fitting(&larger).map(|point| (n, point))

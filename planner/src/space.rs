@@ -2,6 +2,7 @@
 //! is cut along the sequence, and whether replicas split the optimizer's state. Rules that need no price reject points here, each with its reason. The invariant:
 //! the order of points depends on the job alone.
 
+use crate::reach::Reach;
 use meshwright_ir::{Axis, AxisSet, Job, Mesh, Op, PinKey, Recompute, Schedule, StateSharding};
 
 /// Most micro-batches of a step: what an instruction can number.
@@ -40,6 +41,7 @@ impl Point {
 /// stands for all of its points.
 pub(crate) fn enumerate(job: &Job, ranks: u32) -> Vec<(Point, Option<String>)> {
     let mut points = vec![];
+    let mut reach = Reach::new(job);
     for tp in divisors(u64::from(ranks)) {
         for pp in divisors(u64::from(ranks) / tp) {
             let dp = u64::from(ranks) / tp / pp;
@@ -47,7 +49,10 @@ pub(crate) fn enumerate(job: &Job, ranks: u32) -> Vec<(Point, Option<String>)> {
                 .expect("degrees whose product is the number of ranks");
             match mesh_rule(job, dp, tp, pp) {
                 Some(why) => points.push((whole(mesh), Some(why))),
-                None => points.extend(of_mesh(job, mesh)),
+                None => points.extend(of_mesh(job, mesh).into_iter().map(|(point, why)| {
+                    let why = why.or_else(|| reach.excess(&point));
+                    (point, why)
+                })),
             }
         }
     }
@@ -81,7 +86,7 @@ fn mesh_rule(job: &Job, dp: u64, tp: u64, pp: u64) -> Option<String> {
         .or_else(|| heads.map(|h| format!("heads: {h} key heads do not divide by tp {tp}")))
         .or_else(|| (pp > blocks).then(|| format!("stages: {blocks} blocks do not fill pp {pp}")))
         .or_else(|| {
-            (!batch.is_multiple_of(dp)).then(|| format!("global batch {batch} does not divide by dp {dp}"))
+            (!batch.is_multiple_of(dp)).then(|| format!("batch: {batch} samples do not divide by dp {dp}"))
         })
 }
 
@@ -128,11 +133,12 @@ fn rule(job: &Job, point: &Point, tp: u64) -> Option<String> {
         .or_else(|| pinned(job, PinKey::Zero, u64::from(point.zero)))
         .or_else(|| {
             (point.sequence_parallel && !sequence.is_multiple_of(tp))
-                .then(|| format!("sequence {sequence} does not divide by tp {tp}"))
+                .then(|| format!("sequence: {sequence} tokens do not divide by tp {tp}"))
         })
         .or_else(|| {
-            (point.micro_batches >= MOST_MICRO_BATCHES)
-                .then(|| format!("{} micro-batches are more than a program numbers", point.micro_batches))
+            (point.micro_batches >= MOST_MICRO_BATCHES).then(|| {
+                format!("length: {} micro-batches are more than a program numbers", point.micro_batches)
+            })
         })
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
     output::note(a.quiet, &format!("planned: {}", views::headline(&plan)));
     let program = meshwright::lower(&plan)?;
     let began = Instant::now();
-    let simulated = meshwright::simulate(&program, &plan.job.cluster, false);
+    let simulated = meshwright::simulate(&program, &plan.job.cluster, false)?;
     let simulating = began.elapsed().as_secs_f64();
     let ran = run::train(&plan, &program, a.quiet)?;
     let html =

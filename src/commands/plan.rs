@@ -36,7 +36,7 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
     }
     if let Some(path) = &a.report {
         let program = meshwright::lower(&plan)?;
-        let simulated = meshwright::simulate(&program, &plan.job.cluster, false);
+        let simulated = meshwright::simulate(&program, &plan.job.cluster, false)?;
         files::write(
             path,
             &meshwright::report(&plan, Some(&program), Some(&simulated), None, None, &output::typed()),

@@ -34,25 +34,13 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
     let inputs: Vec<&Path> = std::iter::once(&a.plan).chain(&a.traces).map(PathBuf::as_path).collect();
     files::check_outputs(&inputs, &[Some(&a.output)])?;
     let program = meshwright::lower(&plan).map_err(|e| Failure::in_file(&a.plan.display().to_string(), e))?;
-    let mut simulated = meshwright::simulate(&program, &plan.job.cluster, false);
+    let mut simulated = meshwright::simulate(&program, &plan.job.cluster, false)?;
     let mut measured = None;
     for path in &a.traces {
         let trace = files::read_trace(path)?;
-        let fits = |s: &meshwright_ir::trace::Span| {
-            s.rank < program.mesh.ranks()
-                && (s.instruction as usize) < program.code_of(s.rank).instructions.len()
-                && s.start <= s.end
-        };
-        let ordered = trace.spans.is_sorted_by_key(|s| (s.rank, s.start))
-            && trace.memory.is_sorted_by_key(|p| (p.rank, p.time));
-        if !trace.spans.iter().all(fits) || !ordered || trace.ranks.iter().any(|r| *r >= program.mesh.ranks())
-        {
-            let message = format!("{} is no trace of {}", path.display(), a.plan.display());
-            return Err(Failure::new(
-                message,
-                "give a trace that `simulate` or `run` wrote of this very plan",
-            ));
-        }
+        trace.check(&program).map_err(|e| {
+            Failure::in_file(&format!("{} is no trace of {}", path.display(), a.plan.display()), e)
+        })?;
         match trace.source {
             TraceSource::Predicted => simulated.trace = trace,
             TraceSource::Measured => measured = Some(trace),

@@ -85,7 +85,7 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
         return Err(Failure::new(message, "use more nodes"));
     }
     let began = Instant::now();
-    let simulated = meshwright::simulate(&program, &cluster, a.unfold);
+    let simulated = meshwright::simulate(&program, &cluster, a.unfold)?;
     let took = began.elapsed().as_secs_f64();
     if let Some(path) = &a.trace {
         files::write(path, &files::trace_document(&program, &simulated.trace))?;

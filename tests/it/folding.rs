@@ -49,7 +49,8 @@ fn representatives_of_64_ranks_see_the_times_of_all() {
 fn a_world_above_64_ranks_folds_and_unfolds_on_demand() {
     let plan = plan(8, 8, 2, true, Schedule::OneForwardOneBackward);
     let program = meshwright::lower(&plan).unwrap();
-    let [folded, all] = [false, true].map(|unfold| meshwright::simulate(&program, &plan.job.cluster, unfold));
+    let [folded, all] =
+        [false, true].map(|unfold| meshwright::simulate(&program, &plan.job.cluster, unfold).unwrap());
     assert_eq!((folded.trace.ranks.len(), all.trace.ranks.len()), (2, 128));
     assert_eq!(folded.summary.step_time, all.summary.step_time);
     assert_eq!(folded.summary.bubble_fraction, all.summary.bubble_fraction);

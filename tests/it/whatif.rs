@@ -61,7 +61,7 @@ fn more_of_anything_never_slows() {
 fn a_straggler_lengthens_a_data_parallel_step_by_its_share_of_compute() {
     let plan = plan(8, 1, 1);
     let program = meshwright::lower(&plan).unwrap();
-    let trace = meshwright::simulate(&program, &plan.job.cluster, true).trace;
+    let trace = meshwright::simulate(&program, &plan.job.cluster, true).unwrap().trace;
     let compute = trace.breakdown(&program)[3].compute.seconds();
     let answer = what_if(&plan, &[Change::Straggler { rank: 3, slow: 1.3 }], false).unwrap();
     let longer = step(&answer.cases[0]) - step(&answer.baseline);

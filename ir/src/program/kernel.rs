@@ -132,7 +132,55 @@ pub enum Kernel {
     },
 }
 
+/// The largest count that a kernel may amount to, in FLOPs or bytes.
+const MOST: f64 = (1u64 << 61) as f64;
+
 impl Kernel {
+    /// Refuses sizes of which no sum or product could be counted in 64 bits. Planner and lowering never make such kernels.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let product = |sizes: &[u64]| sizes.iter().map(|n| *n as f64).product::<f64>();
+        let most = match self {
+            Kernel::Op(k) => {
+                let names = k.op.indices().len();
+                if k.extents.len() != names || k.axes.len() != names {
+                    return Err(format!("kernel `{self}` does not give the extent of each index"));
+                }
+                k.op.check_sizes().map_err(|e| format!("kernel `{self}`: {e}"))?;
+                // Elements behind one step of the indices, and for attention what each query meets.
+                let behind = match k.op {
+                    Op::Attention { heads, kv_heads, head_dim, .. } => {
+                        product(&[heads / kv_heads, head_dim, k.extents[1]])
+                    }
+                    Op::Norm { width, .. } => width as f64 / k.extents[2].max(1) as f64 + 1.0,
+                    Op::Embedding { .. }
+                    | Op::Linear { .. }
+                    | Op::Bias { .. }
+                    | Op::Rope { .. }
+                    | Op::Activation { .. }
+                    | Op::Gate { .. }
+                    | Op::Add { .. }
+                    | Op::CrossEntropy { .. } => 1.0,
+                };
+                // An empty index leaves the others' operands.
+                product(&k.extents.iter().map(|n| (*n).max(1)).collect::<Vec<_>>()) * behind
+            }
+            Kernel::Add { elements, .. }
+            | Kernel::SumSquares { elements, .. }
+            | Kernel::Update { elements, .. } => *elements as f64,
+            Kernel::Slice { outer, whole, inner, .. } => product(&[*outer, *whole, *inner]),
+            Kernel::Pack { outer, parts, inner, .. } | Kernel::Unpack { outer, parts, inner, .. } => {
+                product(&[*outer, *parts, *inner])
+            }
+            Kernel::Load { batch, sequence, .. } => product(&[*batch, *sequence]),
+        };
+        // At most 64 operations or bytes for each.
+        if 64.0 * most <= MOST {
+            Ok(())
+        } else {
+            Err(format!("kernel `{self}` is larger than anything that runs"))
+        }
+    }
+
     /// What a person calls it: `linear forward`.
     pub fn kind_name(&self) -> String {
         match self {

@@ -386,13 +386,7 @@ fn parse_kernel(text: &str) -> Result<Kernel, String> {
         other => return Err(format!("`{other}` is no kernel")),
     };
     w.end()?;
-    match &kernel {
-        Kernel::Slice { outer, whole: n, inner, .. }
-        | Kernel::Pack { outer, parts: n, inner, .. }
-        | Kernel::Unpack { outer, parts: n, inner, .. } => believed(&[*outer, *n, *inner])?,
-        Kernel::Load { batch, sequence, .. } => believed(&[*batch, *sequence])?,
-        Kernel::Op(_) | Kernel::Add { .. } | Kernel::SumSquares { .. } | Kernel::Update { .. } => {}
-    }
+    kernel.check()?;
     Ok(kernel)
 }
 
@@ -406,10 +400,11 @@ fn parse_op_kernel(text: &str) -> Result<Kernel, String> {
     let pass =
         passes.into_iter().find(|p| p.to_string() == pass).ok_or_else(|| format!("`{pass}` is no pass"))?;
     let op: crate::Op = format!("{op}]").parse()?;
-    op.dims().into_iter().try_for_each(|(_, n)| believed(&[n]))?;
     let mut w = Words { words: cuts.split_whitespace() };
     let cuts = op.indices().iter().map(|name| w.cut(name)).collect::<Result<Vec<_>, _>>()?;
     w.end()?;
     let (extents, axes) = cuts.into_iter().unzip();
-    Ok(Kernel::Op(OpKernel { op, pass, extents, axes, accumulate, dtype: dtype.parse()? }))
+    let kernel = Kernel::Op(OpKernel { op, pass, extents, axes, accumulate, dtype: dtype.parse()? });
+    kernel.check()?;
+    Ok(kernel)
 }
