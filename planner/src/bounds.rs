@@ -40,10 +40,10 @@ pub(crate) fn floors(job: &Job, model: &CostModel, tp: u32, micro_batch: u64) ->
             let passes = |wanted: &dyn Fn(Pass) -> bool| {
                 least(&|s| {
                     let kernels = scene.kernels(&node.op, s, live);
-                    let counts = kernels.iter().filter(|k| match k {
-                        Kernel::Op(OpKernel { pass, .. }) => wanted(*pass),
-                        _ => wanted(Pass::Forward),
-                    });
+                    let pass = |k: &Kernel| {
+                        if let Kernel::Op(OpKernel { pass, .. }) = k { *pass } else { Pass::Forward }
+                    };
+                    let counts = kernels.iter().filter(|k| wanted(pass(k)));
                     counts.map(time).sum()
                 })
             };

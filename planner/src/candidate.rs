@@ -297,8 +297,9 @@ impl<'a> Scenario<'a> {
         }
         norm += self.tied_sum(classes, run, stage);
         if step.clips {
-            let all = self.point.mesh.active();
-            norm += self.prices.collective(CollectiveKind::AllReduceSum, all, 1, DType::F32);
+            // Replicas hold the same sums, so only axes over which parameters differ take part.
+            let differ = [Axis::Pp, Axis::Tp].into_iter().filter(|a| self.point.degree(*a) > 1);
+            norm += self.prices.collective(CollectiveKind::AllReduceSum, differ.collect(), 1, DType::F32);
         }
         StageTime {
             forward: run.iter().map(|c| of(c).forward).sum(),

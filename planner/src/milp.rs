@@ -33,9 +33,10 @@ fn solver(problem: UnsolvedProblem) -> impl SolverModel<Error = ResolutionError>
 /// Largest cost the solver sees, and the size of the memory budget: its tolerances are absolute (1e-10 to 1e-7).
 const SCALE: f64 = 1e6;
 
-/// Most edge variables the default solver is given; beyond, microlp takes minutes (a guess, from the blocks tried here).
+/// Most edge variables microlp is given: 3,500 take it half a second to a second, 15,000 up to a minute (measured on
+/// blocks whose attention and MLP read one norm, on one core).
 #[cfg(not(feature = "highs"))]
-const MOST_COLUMNS: usize = 20_000;
+const MOST_COLUMNS: usize = 5_000;
 /// Most edge variables HiGHS is given (`notes/planning.md`: 70,000 solve in seconds, 800,000 do not).
 #[cfg(feature = "highs")]
 const MOST_COLUMNS: usize = 200_000;
@@ -68,7 +69,8 @@ pub fn solve_milp(problem: &Problem) -> Outcome {
 pub(crate) fn milp(graph: &Graph, budget: Option<u64>, start: Option<&[u32]>) -> Answer {
     let alive: Vec<usize> = (0..graph.alive.len()).filter(|k| graph.alive[*k]).collect();
     let pairs: Vec<(usize, usize)> = graph.pairs().collect();
-    let columns: usize = pairs.iter().map(|(a, b)| graph.active[*a].len() * graph.active[*b].len()).sum();
+    let allowed = |(a, b): &(usize, usize)| entries(graph, *a, *b).filter(|e| e.2 != NEVER).count();
+    let columns: usize = pairs.iter().map(allowed).sum();
     if columns > MOST_COLUMNS {
         return Answer::Unknown;
     }

@@ -55,10 +55,11 @@ fn whole(mesh: Mesh) -> Point {
 fn mesh_rule(job: &Job, dp: u64, tp: u64, pp: u64) -> Option<String> {
     let blocks = job.model.blocks().len() as u64;
     let batch = job.training.global_batch;
-    let heads = job.model.classes.iter().flat_map(|c| &c.nodes).find_map(|n| match n.op {
-        Op::Attention { kv_heads, .. } if kv_heads % tp != 0 => Some(kv_heads),
-        _ => None,
-    });
+    let uneven = |op: &Op| {
+        let Op::Attention { kv_heads, .. } = op else { return None };
+        (!kv_heads.is_multiple_of(tp)).then_some(*kv_heads)
+    };
+    let heads = job.model.classes.iter().flat_map(|c| &c.nodes).find_map(|n| uneven(&n.op));
     pinned(job, PinKey::Dp, dp)
         .or_else(|| pinned(job, PinKey::Tp, tp))
         .or_else(|| pinned(job, PinKey::Pp, pp))

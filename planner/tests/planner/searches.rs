@@ -156,7 +156,7 @@ fn the_best_plan_says_why() {
     expect![[r#"
         pp=1 dp=4 fsdp=1 cp=1 tp=4
         the best of 60 plans that fit, of 230 points of the space
-        step 1.86 s: kernels 1.65 s (89 %), exposed communication 162 ms (9 %), bubble 0 ps (0 %), gradients 12.5 ms (1 %), update 35.5 ms (2 %)
+        step 1.86 s: kernels 1.65 s (89 %), exposed communication 162 ms (9 %), bubble 0 ps (0 %), gradients 12.5 ms (1 %), update 35.4 ms (2 %)
         peak memory 76.0 GiB of 76.1 GiB, on stage 0
         no plan of this space simulates faster than 1.37 s: this one is within 35.4 % of that
         tp 4 → 2, pp 1 → 2, micro-batch 4 → 1: step +2.0 %, kernels +3.1 %, communication -6.8 %, bubble +5.6 %, gradients -0.2 %, update +0.3 %, memory -3.56 GiB
@@ -236,6 +236,14 @@ fn work_limits_stop_at_the_same_place() {
     };
     assert!(untried(&report) > 0);
     assert!(plans[0].prediction.step_time_s >= found(&small()).0[0].prediction.step_time_s);
+}
+
+#[test]
+fn one_rank_has_a_plan_too() {
+    let job = fixtures::job(fixtures::gpt2(TINY, 64), fixtures::host(1, 1), 64, 6, "");
+    let (plans, report) = found(&job);
+    sound(&job, &plans, &report);
+    assert!(plans[0].algorithms.is_empty() && plans[0].boundary.to_string() == "(-,-,-)");
 }
 
 #[test]
