@@ -25,10 +25,10 @@ fn main() {
     let mut kinds = measured.by_kind(&program);
     kinds.sort_by_key(|(_, time, _)| std::cmp::Reverse(*time));
     let share = |time: Time| 100.0 * time.seconds() / measured.step_time.seconds();
-    println!("kind                       | count | measured ms |  share | predicted ms");
+    println!("kind                         | count | measured ms |  share | predicted ms");
     let line = |kind: &str, count: u64, time: Time, expected: Time| {
         let (ms, predicted) = (time.seconds() * 1e3, expected.seconds() * 1e3);
-        println!("{kind:<26} | {count:>5} | {ms:>11.2} | {:>4.1} % | {predicted:>12.2}", share(time));
+        println!("{kind:<28} | {count:>5} | {ms:>11.2} | {:>4.1} % | {predicted:>12.2}", share(time));
     };
     for (kind, time, count) in &kinds {
         line(kind, *count, *time, expected.get(kind).copied().unwrap_or_default());
