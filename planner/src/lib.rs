@@ -66,5 +66,5 @@ pub use milp::solve_milp;
 pub use pricing::Prices;
 pub use problem::{Choices, Edge, FORBIDDEN, Outcome, Problem, Solution, evaluate, memory};
 pub use search::{Progress, Verdict, search};
-pub use solo::{BlockPlan, plan_block};
+pub use solo::{BlockPlan, block_problem, plan_block};
 pub use solve::solve;
