@@ -271,7 +271,8 @@ fn memory_that_is_short_is_bought_with_the_least_time() {
     let levels: std::collections::BTreeSet<_> = mixed.recompute.iter().collect();
     assert!(levels.len() > 1, "{}", mixed.recompute_summary());
     let lines: Vec<&String> = mixed.why.iter().filter(|w| w.starts_with("recompute ")).collect();
-    expect!["recompute full in 4 of 9 blocks saves 30.4 GiB on stage 0 for 9.8 % of time"].assert_eq(lines[0]);
+    expect!["recompute full in 4 of 9 blocks saves 30.4 GiB on stage 0 for 9.8 % of time"]
+        .assert_eq(lines[0]);
 }
 
 #[test]
