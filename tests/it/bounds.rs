@@ -153,6 +153,7 @@ fn no_plan_simulates_faster_than_its_bound() {
 
 /// Four ranks on two cores: the bound counts what all of them compute.
 #[test]
+#[allow(clippy::print_stdout)]
 fn the_bound_of_a_crowded_host_is_near() {
     let model = meshwright_zoo::model("gpt-nano", std::path::Path::new("")).unwrap().0;
     let job = job(model, host(4, 2, 8_000_000_000), 128, 16, Precision::Fp32, "");
