@@ -199,8 +199,11 @@ fn json_is_one_object_with_the_fields_of_the_contract() {
 #[test]
 fn a_person_reads_a_table() {
     let changes = ["--sweep", "cluster.levels.nvlink.bandwidth=0.5x,2x", "--set", "micro_batch=3"];
-    let output = command(&plan(2, 2, 2), &[&changes[..], &["--straggler", "rank=3,slow=1.3"]].concat());
+    let arguments = [&changes[..], &["--straggler", "rank=3,slow=1.3"]].concat();
+    let output = command(&plan(2, 2, 2), &arguments);
+    let told = String::from_utf8(output.stdout).unwrap();
     expect![[r#"
+        $ meshwright whatif plan.json --sweep cluster.levels.nvlink.bandwidth=0.5x,2x --set micro_batch=3 --straggler rank=3,slow=1.3
           change                                         peak memory  step time  tokens/s  difference  plan changed
           as planned                            2.00 GiB of 80.0 GiB     2.3 ms     55165       0.0 %            no
           micro_batch=3                                            -          -         -           -            no
@@ -209,5 +212,5 @@ fn a_person_reads_a_table() {
           straggler rank=3,slow=1.3             2.00 GiB of 80.0 GiB     2.7 ms     48164     +14.5 %            no
 
           micro_batch=3: plan.micro_batches: 2 x 3 x 1; dp x micro_batch x micro_batches must be the global batch
-    "#]].assert_eq(&String::from_utf8(output.stdout).unwrap());
+    "#]].assert_eq(&format!("$ meshwright whatif plan.json {}\n{told}", arguments.join(" ")));
 }
