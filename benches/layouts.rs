@@ -37,7 +37,7 @@ fn main() {
     let pairs = LAYOUTS.map(|(_, pin)| {
         let plan = support::plan(&support::quickstart(profile.clone(), RANKS, pin));
         let program = meshwright::lower(&plan).expect("a plan lowers");
-        let simulated = meshwright::simulate(&program, &plan.job.cluster, false);
+        let simulated = meshwright::simulate(&program, &plan.job.cluster, false).expect("a small program");
         let ran = meshwright::run(&plan, &program, &support::corpus(), STEPS, &|_, _, _| ());
         let measured = ran.expect("the quick start trains").step_time_s;
         Pair { predicted: simulated.trace.step_time.seconds(), measured }

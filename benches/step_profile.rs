@@ -16,7 +16,7 @@ fn main() {
     let profile = host::profile(std::env::args().any(|a| a == "--fresh"), &|text| println!("{text}"));
     let plan = support::plan(&support::quickstart(profile, 1, ""));
     let program = meshwright::lower(&plan).expect("a plan lowers");
-    let predicted = meshwright::simulate(&program, &plan.job.cluster, false).trace;
+    let predicted = meshwright::simulate(&program, &plan.job.cluster, false).expect("a small program").trace;
     let ran = meshwright::run(&plan, &program, &support::corpus(), STEPS, &|_, _, _| ());
     let measured = ran.expect("the quick start trains").outcome.trace.expect("a step is traced");
 
