@@ -161,6 +161,7 @@ fn alternative(p: &Plan) -> Alternative {
         sequence_parallel: p.sequence_parallel(),
         micro_batch: p.micro_batch,
         schedule: p.schedule,
+        state_sharding: p.state_sharding,
         step_time_s: p.prediction.step_time_s,
         peak_memory_bytes: p.prediction.peak_memory_bytes.iter().max().copied().unwrap_or_default(),
     }
@@ -212,6 +213,7 @@ fn difference(best: &Plan, other: &Alternative) -> String {
     };
     note("micro-batch", best.micro_batch.to_string(), other.micro_batch.to_string());
     note("schedule", best.schedule.to_string(), other.schedule.to_string());
+    note("optimizer state", best.state_sharding.to_string(), other.state_sharding.to_string());
     note("sequence parallel", best.sequence_parallel().to_string(), other.sequence_parallel.to_string());
     if parts.is_empty() { "the same choices, split otherwise".into() } else { parts.join(", ") }
 }

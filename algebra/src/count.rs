@@ -110,13 +110,13 @@ fn operands(k: &OpKernel, expr: &Expr) -> Vec<Bytes> {
     signature.iter().flat_map(|s| s.reads.iter().chain(&s.writes)).map(size).collect()
 }
 
-/// (query, key) pairs that attention computes.
+/// (query, key) pairs that attention computes: a window reaches keys at a distance below it, on both sides unless causal.
 pub(crate) fn attended_pairs(sequence: u64, causal: bool, window: Option<u64>) -> u64 {
     let reach = window.unwrap_or(sequence).min(sequence);
     match causal {
         // The first `reach` queries see 1, 2, …, reach keys; the rest see `reach`.
         true => reach * (reach + 1) / 2 + (sequence - reach) * reach,
-        false => sequence * reach,
+        false => sequence * (2 * reach - 1) - reach * (reach - 1),
     }
 }
 

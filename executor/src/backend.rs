@@ -66,6 +66,10 @@ pub type Samples<'d> = dyn Fn(IdKind, u64, u64, u64, &mut [u32]) + Sync + 'd;
 pub struct StepSettings<'d> {
     /// Step, from 0.
     pub step: u64,
+    /// Updates made before this step; fewer than steps where fp16 skipped some.
+    pub updates: u64,
+    /// What the loss is multiplied by in backward, and gradients divided by in the update: dynamic in fp16, else 1.
+    pub loss_scale: f64,
     /// Learning rate of this step.
     pub rate: f64,
     /// Largest global gradient norm; 0 is off.

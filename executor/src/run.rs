@@ -8,7 +8,7 @@ use crate::comm::{CommError, Communicator, Poison, Reduce};
 use crate::{init, wires};
 use meshwright_ir::program::{Checked, Parameter};
 use meshwright_ir::trace::{MemoryPoint, Span, Trace, TraceSource};
-use meshwright_ir::{Axis, Bytes, Init, Mesh, Time};
+use meshwright_ir::{Axis, Bytes, DType, Init, Mesh, Time};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -99,6 +99,7 @@ pub fn train(
                         options,
                         epoch,
                         collected,
+                        scaler: Scaler::of(program),
                         progress,
                     }
                     .run()
@@ -167,6 +168,7 @@ struct RankRun<'a, 'd> {
     options: &'a RunOptions,
     epoch: Instant,
     collected: &'a Mutex<Collected>,
+    scaler: Scaler,
     progress: &'a (dyn Fn(u64, f64, f64) + Sync),
 }
 
@@ -199,6 +201,8 @@ impl RankRun<'_, '_> {
         };
         let settings = StepSettings {
             step,
+            updates: self.scaler.updates,
+            loss_scale: self.scaler.scale,
             rate: self.options.learning_rate * warm,
             clip: self.options.clip,
             weight_decay: self.options.weight_decay,
@@ -214,12 +218,20 @@ impl RankRun<'_, '_> {
         let tells = self.rank.is_multiple_of(self.program.mesh.stride(Axis::Pp));
         let share = code.loss.filter(|_| tells).map_or(0.0, |b| f64::from(self.opened.read(b)[0]));
         let loss = f64::from(self.meet(share as f32)?) / self.program.tokens as f64;
+        let norm = self.norm();
+        self.scaler.after(norm);
         let took = (self.epoch.elapsed() - began).as_secs_f64();
-        self.collect(step, loss, took, began, measured, traced);
+        self.collect(step, loss, norm / settings.loss_scale, took, began, measured, traced);
         if self.rank == 0 {
             (self.progress)(step, loss, took);
         }
         Ok(())
+    }
+
+    /// The global gradient norm, as scaled in backward.
+    fn norm(&self) -> f64 {
+        let buffer = self.program.code_of(self.rank).norm;
+        buffer.map_or(0.0, |b| f64::from(self.opened.read(b)[0]).sqrt())
     }
 
     /// Waits for every rank and returns the sum of what they bring.
@@ -229,17 +241,17 @@ impl RankRun<'_, '_> {
         Ok(sum[0])
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn collect(
         &self,
         step: u64,
         loss: f64,
+        norm: f64,
         took: f64,
         began: std::time::Duration,
         measured: Measured,
         traced: bool,
     ) {
-        let norm =
-            self.program.code_of(self.rank).norm.map_or(0.0, |b| f64::from(self.opened.read(b)[0]).sqrt());
         let mut c = lock(self.collected);
         c.executed += measured.executed;
         let high = c.high_water.entry(self.rank).or_default();
@@ -279,6 +291,38 @@ impl RankRun<'_, '_> {
                 .entry(p.name.clone())
                 .or_insert_with(|| vec![0.0; p.shape.iter().product::<u64>() as usize]);
             indices.zip(values).for_each(|(at, x)| whole[at as usize] = x);
+        }
+    }
+}
+
+/// Dynamic loss scaling (Micikevicius et al. 2018): fp16 gradients are kept in range by scaling the loss; a step whose
+/// norm overflows is not applied and halves the scale, two thousand good ones double it (the defaults of PyTorch's
+/// `GradScaler`). Every rank sees one norm, so every rank decides alike.
+#[derive(Debug, Clone, Copy)]
+struct Scaler {
+    scale: f64,
+    /// Good steps since the scale last moved; `None` where the scale is fixed at 1.
+    good: Option<u32>,
+    updates: u64,
+}
+
+impl Scaler {
+    const GROWTH_INTERVAL: u32 = 2000;
+
+    fn of(program: &Checked) -> Self {
+        let fp16 = program.roles.iter().any(|r| r.buffers.iter().any(|b| b.dtype == DType::F16));
+        Self { scale: if fp16 { 65536.0 } else { 1.0 }, good: fp16.then_some(0), updates: 0 }
+    }
+
+    fn after(&mut self, norm: f64) {
+        self.updates += u64::from(norm.is_finite());
+        let Some(good) = &mut self.good else { return };
+        if !norm.is_finite() {
+            (self.scale, *good) = ((self.scale / 2.0).max(1.0), 0);
+        } else if *good + 1 == Self::GROWTH_INTERVAL {
+            (self.scale, *good) = (self.scale * 2.0, 0);
+        } else {
+            *good += 1;
         }
     }
 }
@@ -323,4 +367,19 @@ fn hash(pieces: &BTreeMap<String, Whole>) -> String {
         values.iter().flat_map(|x| x.to_bits().to_le_bytes()).for_each(&mut eat);
     }
     format!("{h:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Scaler;
+
+    #[test]
+    fn the_scale_halves_on_overflow_and_doubles_after_many_good_steps() {
+        let mut scaler = Scaler { scale: 65536.0, good: Some(0), updates: 0 };
+        scaler.after(f64::INFINITY);
+        scaler.after(f64::NAN);
+        assert_eq!((scaler.scale, scaler.updates), (16384.0, 0));
+        (0..Scaler::GROWTH_INTERVAL).for_each(|_| scaler.after(1.0));
+        assert_eq!((scaler.scale, scaler.updates), (32768.0, u64::from(Scaler::GROWTH_INTERVAL)));
+    }
 }

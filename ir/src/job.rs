@@ -172,6 +172,10 @@ pub enum PinKey {
     Microbatch,
     /// Pipeline schedule: 0 gpipe, 1 1f1b.
     Schedule,
+    /// Stage of ZeRO among replicas: 0 or 1.
+    Zero,
+    /// What backward recomputes in every block but embedding and head: 0 none, 1 selective, 2 full.
+    Recompute,
 }
 
 /// How a pin compares.
@@ -213,7 +217,7 @@ impl Pin {
             Comparison::AtLeast => value >= self.value,
         }
     }
-    /// Parses `tp=8,pp<=4,sp=false,schedule=1f1b`.
+    /// Parses `tp=8,pp<=4,sp=false,schedule=1f1b,zero=1,recompute<=selective`.
     pub fn parse_list(text: &str) -> Result<Vec<Pin>, Invalid> {
         text.split(',').map(str::trim).filter(|p| !p.is_empty()).map(str::parse).collect()
     }
@@ -226,7 +230,7 @@ impl FromStr for Pin {
             Invalid::new(
                 "search.pin",
                 format!("`{found}`"),
-                "write dp, tp, pp, sp, microbatch or schedule with =, !=, <= or >= and a value, as in `tp=8,pp<=4`",
+                "write dp, tp, pp, sp, microbatch, schedule, zero (0 or 1) or recompute (none, selective or full) with =, !=, <= or >= and a value, as in `tp=8,pp<=4`",
             )
         };
         let at = s.find(['=', '!', '<', '>']).ok_or_else(|| bad(s))?;
@@ -247,8 +251,10 @@ impl FromStr for Pin {
             "sp" => PinKey::Sp,
             "microbatch" => PinKey::Microbatch,
             "schedule" => PinKey::Schedule,
-            "fsdp" | "cp" | "ep" | "etp" | "vpp" | "recompute" | "optimizer_sharding" => {
-                let fix = "pin dp, tp, pp, sp, microbatch or schedule";
+            "zero" => PinKey::Zero,
+            "recompute" => PinKey::Recompute,
+            "fsdp" | "cp" | "ep" | "etp" | "vpp" => {
+                let fix = "pin dp, tp, pp, sp, zero, recompute, microbatch or schedule";
                 return Err(Invalid::new("search.pin", format!("`{s}`, which is not built yet"), fix));
             }
             _ => return Err(bad(s)),
@@ -258,9 +264,13 @@ impl FromStr for Pin {
             (PinKey::Sp, "false") => 0,
             (PinKey::Schedule, "gpipe") => 0,
             (PinKey::Schedule, "1f1b") => 1,
-            (PinKey::Schedule, _) => return Err(bad(s)),
+            (PinKey::Recompute, "none") => 0,
+            (PinKey::Recompute, "selective") => 1,
+            (PinKey::Recompute, "full") => 2,
+            (PinKey::Zero, "0") => 0,
+            (PinKey::Zero, "1") => 1,
             (PinKey::Sp, "0" | "1") => u64::from(value == "1"),
-            (PinKey::Sp, _) => return Err(bad(s)),
+            (PinKey::Schedule | PinKey::Sp | PinKey::Zero | PinKey::Recompute, _) => return Err(bad(s)),
             (_, number) => number.parse().map_err(|_| bad(s))?,
         };
         Ok(Pin { key, comparison, value })

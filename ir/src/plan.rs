@@ -204,6 +204,17 @@ word_enum!(
     }
 );
 
+impl Recompute {
+    /// What a list of blocks recomputes, for a person: `none`, or `full in 12 of 34 blocks`.
+    pub fn summary(levels: &[Self]) -> String {
+        let of = |level: Self| levels.iter().filter(|l| **l == level).count();
+        let part = |level| format!("{level} in {} of {} blocks", of(level), levels.len());
+        let used = [Self::Selective, Self::Full].into_iter().filter(|l| of(*l) > 0);
+        let parts: Vec<String> = used.map(part).collect();
+        if parts.is_empty() { "none".into() } else { parts.join(", ") }
+    }
+}
+
 /// What the models say of a plan. Times in seconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -272,6 +283,8 @@ pub struct Alternative {
     pub micro_batch: u64,
     /// Schedule.
     pub schedule: Schedule,
+    /// Which state replicas split.
+    pub state_sharding: StateSharding,
     /// Simulated step time.
     pub step_time_s: f64,
     /// Largest peak over stages.
@@ -288,6 +301,8 @@ pub struct Candidate {
     pub micro_batch: u64,
     /// Schedule.
     pub schedule: Schedule,
+    /// Which state replicas split.
+    pub state_sharding: StateSharding,
     /// Closed-form step time where it was solved.
     pub closed_form_s: Option<f64>,
     /// Closed-form peak where it was solved.
@@ -323,11 +338,7 @@ impl Plan {
     }
     /// What backward recomputes, for a person: `none`, or `full in 12 of 34 blocks`.
     pub fn recompute_summary(&self) -> String {
-        let of = |level: Recompute| self.recompute.iter().filter(|l| **l == level).count();
-        let part = |level| format!("{level} in {} of {} blocks", of(level), self.recompute.len());
-        let used = [Recompute::Selective, Recompute::Full].into_iter().filter(|l| of(*l) > 0);
-        let parts: Vec<String> = used.map(part).collect();
-        if parts.is_empty() { "none".into() } else { parts.join(", ") }
+        Recompute::summary(&self.recompute)
     }
     /// Whether any norm is cut along the sequence by the tensor axis.
     pub fn sequence_parallel(&self) -> bool {
@@ -348,8 +359,8 @@ impl Plan {
             return bad("plan.mesh", self.mesh.to_string(), "the cluster holds fewer ranks: plan again");
         }
         let dp = u64::from(self.mesh.degree(Axis::Dp));
-        let samples = dp.checked_mul(self.micro_batch).and_then(|n| n.checked_mul(self.micro_batches));
-        if samples != Some(self.job.training.global_batch) {
+        let batch = dp.checked_mul(self.micro_batch).and_then(|b| b.checked_mul(self.micro_batches));
+        if batch != Some(self.job.training.global_batch) {
             return bad(
                 "plan.micro_batches",
                 format!("{dp} x {} x {}", self.micro_batch, self.micro_batches),

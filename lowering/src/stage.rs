@@ -9,8 +9,7 @@ use crate::tables::Tables;
 use meshwright_algebra::schedules::Task;
 use meshwright_algebra::{BlockAction, BlockCode, BlockInstruction, Home, StageMemory, accumulates};
 use meshwright_ir::program::{
-    Action, Buffer, BufferClass, Code, CodeBuilder, Collective, CollectiveKind, Exchange, Kernel, Parameter,
-    Stream,
+    Action, Buffer, BufferClass, Code, CodeBuilder, Collective, Exchange, Kernel, Parameter, Stream,
 };
 use meshwright_ir::{Algorithm, Axis, AxisSet, Bytes, DType};
 use std::collections::{BTreeMap, BTreeSet};

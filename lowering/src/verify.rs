@@ -2,14 +2,14 @@
 //! that tied parameters are stored, and on one stage summed, alike. A plan that fails here was not made by the planner, or was edited.
 
 use crate::Context;
-use meshwright_algebra::{Shapes, apply, layouts, may_cut, strategies};
-use meshwright_ir::{AxisSet, BlockClass, ClassPlan, Invalid, Layout, Op, Plan, Step, ValuePlan};
+use meshwright_algebra::{Expr, Shapes, apply, layouts, may_cut, strategies};
+use meshwright_ir::{Axis, AxisSet, BlockClass, ClassPlan, Invalid, Layout, Mesh, Op, Plan, Step, ValuePlan};
 
 const REPLAN: &str = "plan again instead of editing the plan's layouts";
 
 pub(crate) fn boundary(plan: &Plan, shapes: &Shapes) -> Result<(), Invalid> {
     let layout = &plan.boundary;
-    let stray = |axes: &[meshwright_ir::Axis], index: &str| axes.iter().any(|a| !may_cut(*a, index));
+    let stray = |axes: &[Axis], index: &str| axes.iter().any(|a| !may_cut(*a, index));
     if layout.rank() != 3
         || !layout.partial().is_empty()
         || stray(layout.axes(0), "b")
@@ -22,8 +22,8 @@ pub(crate) fn boundary(plan: &Plan, shapes: &Shapes) -> Result<(), Invalid> {
             "cut the batch by dp and the sequence by tp, nothing else",
         ));
     }
-    let whole = plan.mesh.active().without(meshwright_ir::Axis::Pp);
-    let data: AxisSet = whole.without(meshwright_ir::Axis::Tp);
+    let whole = plan.mesh.active().without(Axis::Pp);
+    let data: AxisSet = whole.without(Axis::Tp);
     if !data.iter().all(|a| layout.axes(0).contains(&a)) || shapes.batch == 0 {
         return Err(Invalid::new("plan.boundary", layout.to_string(), "cut the batch by every data axis"));
     }
@@ -38,7 +38,6 @@ pub(crate) fn class(
 ) -> Result<(), Invalid> {
     let n = class.nodes.len();
     let field = |node: &str| format!("plan.classes.{}.{node}", class.name);
-    let active = plan.mesh.active();
     for (node, strategy) in class.nodes.iter().zip(&choices.strategies) {
         let legal = strategies(&node.op, &plan.mesh, shapes);
         if !legal.contains(strategy) {
@@ -72,15 +71,18 @@ pub(crate) fn class(
         if is_loss {
             continue;
         }
-        for copy in &value.copies {
-            if follow(&copy.steps, produced, active) != Some(copy.layout.clone()) {
-                return wrong("copies", &copy.layout);
-            }
+        let shape = match class.nodes.get(v).map(|node| Expr::of(&node.op)) {
+            Some(expr) => shapes.shape(&expr, &expr.output),
+            None => vec![shapes.batch, shapes.sequence, plan.job.model.hidden],
+        };
+        let leads = |steps: &[Step], from: &Layout, to: &Layout| {
+            follow(steps, from, &shape, &plan.mesh).is_some_and(|end| end == *to)
+        };
+        if let Some(copy) = value.copies.iter().find(|c| !leads(&c.steps, produced, &c.layout)) {
+            return wrong("copies", &copy.layout);
         }
-        for path in &value.gradients {
-            if follow(&path.steps, &path.layout, active) != Some(gradient.clone()) {
-                return wrong("gradients", &path.layout);
-            }
+        if let Some(path) = value.gradients.iter().find(|p| !leads(&p.steps, &p.layout, gradient)) {
+            return wrong("gradients", &path.layout);
         }
         uses(class, v, value, &ops, plan)
             .map_err(|found| Invalid::new(format!("{}.uses", field(name)), found, REPLAN))?;
@@ -112,15 +114,19 @@ fn uses(
             Some(op) => (&op.inputs[operand as usize], &op.input_gradients[operand as usize]),
             None => (&plan.boundary, &plan.boundary),
         };
-        if copy.layout != *wanted || path.layout != *given {
+        if copy.layout != *wanted {
             return Err(format!("operand {operand} of node {node} reads {} and wants {wanted}", copy.layout));
+        }
+        if path.layout != *given {
+            let found = &path.layout;
+            return Err(format!("the gradient of operand {operand} of node {node} is {given}, not {found}"));
         }
     }
     Ok(())
 }
 
-/// Where steps lead; only along active axes inside a stage.
-fn follow(steps: &[Step], from: &Layout, active: AxisSet) -> Option<Layout> {
+/// Where steps lead: along active axes inside a stage only, and by equal pieces all the way.
+fn follow(steps: &[Step], from: &Layout, shape: &[u64], mesh: &Mesh) -> Option<Layout> {
     let axis = |s: &Step| match s {
         Step::AllGather { axis, .. }
         | Step::AllReduce { axis }
@@ -128,8 +134,10 @@ fn follow(steps: &[Step], from: &Layout, active: AxisSet) -> Option<Layout> {
         | Step::AllToAll { axis, .. }
         | Step::Slice { axis, .. } => *axis,
     };
-    steps.iter().try_fold(from.clone(), |layout, step| {
-        active.contains(axis(step)).then(|| apply(*step, &layout)).flatten()
+    let whole = |layout: &Layout| layout.rank() == shape.len() && layout.local(shape, mesh).is_ok();
+    let inside = mesh.active().without(Axis::Pp);
+    steps.iter().try_fold(Some(from.clone()).filter(whole)?, |layout, step| {
+        inside.contains(axis(step)).then(|| apply(*step, &layout)).flatten().filter(whole)
     })
 }
 

@@ -97,17 +97,19 @@ impl<'a> Block<'a> {
     }
 
     /// The problem for a step: parameters pay for their synchronisation and update, shared among its micro-batches, and
-    /// hold their states.
-    pub(crate) fn problem(&self, load: &Load<'_>) -> Problem {
+    /// hold their states. `tied` tells of nodes whose parameter another block shares.
+    pub(crate) fn problem(&self, load: &Load<'_>, tied: &dyn Fn(usize) -> bool) -> Problem {
         let node = |k: usize| {
             let mut choices = Choices { cost: self.time[k].clone(), memory: vec![0; self.time[k].len()] };
             for s in 0..choices.cost.len() {
                 choices.memory[s] = self.kept[k][s] * load.in_flight;
                 let Some(work) = self.work.get(k).map(|w| &w[s]) else { continue };
+                // Copies on two stages are summed after the replicas, so their states stay whole.
+                let step = if tied(k) && !load.shares_ties { load.step.whole() } else { load.step };
                 for shard in self.owned(k, work, load.shares_ties) {
-                    let time = load.step.time(shard, load.prices) / load.micro_batches;
+                    let time = step.time(shard, load.prices) / load.micro_batches;
                     choices.cost[s] = add(choices.cost[s], time);
-                    choices.memory[s] += load.step.bytes(shard);
+                    choices.memory[s] += step.bytes(shard);
                 }
             }
             choices

@@ -1,5 +1,6 @@
 //! What no plan of a point can undercut, in simulation or in fact: the kernels that a stage's ranks must run, each under
-//! its cheapest strategy, alone on its device and without any communication; and the parameter states they must hold. The
+//! its cheapest strategy, without recomputation or communication, alone on its device; the kernels of all ranks together,
+//! where they share a device's cores; and the parameter states they must hold. The
 //! invariant: a bound never sums what could overlap. Forward work of earlier stages precedes a stage's first kernel and
 //! their input gradients follow its last, because data passes through them; weight gradients may hide and do not count.
 
@@ -7,7 +8,7 @@ use crate::work::{Scene, Step};
 use meshwright_algebra::{Shapes, layouts, strategies};
 use meshwright_cost_models::CostModel;
 use meshwright_ir::program::{Kernel, OpKernel, Pass};
-use meshwright_ir::{Axis, Job, Mesh};
+use meshwright_ir::{Axis, AxisSet, Job, Mesh};
 
 /// Least work of one block of a class on one rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,17 +21,23 @@ pub(crate) struct Floor {
     both: u64,
     /// The optimizer's, per step.
     update: u64,
+    /// Squaring gradients for their norm, per step.
+    norm: u64,
     /// Bytes of parameter states.
     pub(crate) states: u64,
 }
 
-/// Floors of every class at a tensor-parallel degree and micro-batch.
+/// Time of a kernel that no simulation undercuts: on shared cores work is fluid, and its end is rounded to the picosecond.
+fn least_time(model: &CostModel, kernel: &Kernel) -> u64 {
+    model.kernel(kernel).time.get().saturating_sub(u64::from(model.shares_devices()))
+}
+
+/// Kernels of every class at a tensor-parallel degree and micro-batch.
 pub(crate) fn floors(job: &Job, model: &CostModel, tp: u32, micro_batch: u64) -> Vec<Floor> {
     let mesh = Mesh::new([(Axis::Tp, tp)]).expect("a degree of a checked mesh");
     let shapes = Shapes { batch: micro_batch, sequence: job.training.sequence };
     let scene = Scene { mesh: &mesh, shapes: &shapes, dtype: job.training.precision.compute() };
-    let step = Step::of(&job.training);
-    let time = |k: &Kernel| model.kernel(k).time.get();
+    let time = |k: &Kernel| least_time(model, k);
     let class = |class: &meshwright_ir::BlockClass| {
         let live = crate::block::live(class);
         let mut floor = Floor::default();
@@ -51,17 +58,52 @@ pub(crate) fn floors(job: &Job, model: &CostModel, tp: u32, micro_batch: u64) ->
             floor.forward += if live { passes(&|p| !is_backward(p)) } else { 0 };
             floor.backward_input += passes(&|p| p == Pass::BackwardInput);
             floor.both += passes(&|_| true);
-            let own = |s: &meshwright_ir::Strategy, of: &dyn Fn(&crate::work::Shard) -> u64| {
-                let work = scene.shards(node, &layouts(&node.op, s));
-                work.iter().skip(usize::from(node.tied.is_some())).map(of).sum()
-            };
-            floor.update +=
-                least(&|s| own(s, &|shard| step.update_kernel(shard.elements, shard.decays, &time)));
-            floor.states += least(&|s| own(s, &|shard| step.bytes(shard)));
         }
         floor
     };
     job.model.classes.iter().map(class).collect()
+}
+
+/// Parameters of every class at a tensor-parallel degree, their states split into so many pieces wherever that is even.
+pub(crate) fn holdings(job: &Job, model: &CostModel, tp: u32, pieces: u64) -> Vec<Floor> {
+    let mesh = Mesh::new([(Axis::Tp, tp)]).expect("a degree of a checked mesh");
+    let shapes = Shapes { batch: u64::from(tp), sequence: u64::from(tp) };
+    let scene = Scene { mesh: &mesh, shapes: &shapes, dtype: job.training.precision.compute() };
+    let step = Step::of(&job.training, (AxisSet::EMPTY, 1));
+    let time = |k: &Kernel| least_time(model, k);
+    let class = |class: &meshwright_ir::BlockClass| {
+        let mut floor = Floor::default();
+        for node in &class.nodes {
+            let all = strategies(&node.op, &mesh, &shapes);
+            let least = |of: &dyn Fn(u64, bool) -> u64| {
+                let own = |s: &meshwright_ir::Strategy| {
+                    let shards = scene.shards(node, &layouts(&node.op, s));
+                    let owned = shards.iter().skip(usize::from(node.tied.is_some()));
+                    owned.map(|shard| of(shard.elements, shard.decays)).sum::<u64>()
+                };
+                all.iter().map(own).min().unwrap_or(0)
+            };
+            floor.update += least(&|n, decays| step.update_kernel(n / pieces, decays, &time));
+            floor.norm += least(&|n, _| step.norm_floor(n / pieces, model));
+            floor.states += least(&|n, _| step.bytes_of(n, pieces));
+        }
+        floor
+    };
+    job.model.classes.iter().map(class).collect()
+}
+
+impl Floor {
+    /// Kernels of one block and its parameters.
+    pub(crate) fn with(self, holding: &Self) -> Self {
+        Self { update: holding.update, norm: holding.norm, states: holding.states, ..self }
+    }
+}
+
+/// Least step time where the ranks of all stages share `cores`: the work of all of them, spread evenly. Every block runs
+/// on `replicas` ranks.
+pub(crate) fn shared_floor(chain: &[Floor], replicas: u64, m: u64, cores: u64) -> u64 {
+    let rank: u64 = chain.iter().map(|f| m * f.both + f.update + f.norm).sum();
+    replicas * rank / cores
 }
 
 /// Least step time over all cuts of the chain into `stages`, for `m` micro-batches. `chain` lists the blocks' floors.
@@ -120,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_floor_is_the_pipeline_of_the_best_cut() {
-        let block = |both| Floor { both, forward: both / 3, backward_input: both / 3, update: 0, states: 0 };
+        let block = |both| Floor { both, forward: both / 3, backward_input: both / 3, ..Floor::default() };
         let chain = vec![block(30); 8];
         assert_eq!(step_floor(&chain, 1, 4), 4 * 240);
         // The last of two stages starts after the first's forward and ends before its input gradients.
@@ -133,7 +175,7 @@ mod tests {
     fn no_cut_ends_before_the_floor() {
         let chain: Vec<Floor> = [50u64, 30, 30, 30, 90]
             .iter()
-            .map(|b| Floor { both: *b, forward: b / 3, backward_input: b / 4, update: 5, states: 0 })
+            .map(|b| Floor { both: *b, forward: b / 3, backward_input: b / 4, update: 5, ..Floor::default() })
             .collect();
         for m in 1..6u64 {
             let floor = step_floor(&chain, 2, m);

@@ -1,19 +1,17 @@
-//! One point of the space, solved: strategies under a price per byte that falls until the stages just fit, the cut into
-//! stages, their memory to the byte, and the step's closed form. The invariant: what is reported of memory is
-//! `algebra::stage_memory` of the very plan.
+//! One point of the space, solved: strategies under a price per byte that falls until the stages just fit, levels of
+//! recomputation that make the faster ones fit, the cut into stages, their memory to the byte, and the step's closed
+//! form. The invariant: what is reported of memory is `algebra::stage_memory` of the very plan.
 
 use crate::block::Load;
+use crate::chain::{Chain, Fit, Spared};
 use crate::closed_form::{Breakdown, StageTime, step};
 use crate::eliminate::Weigh;
 use crate::family::{Chosen, Expanded, Family, Instance};
 use crate::pricing::Prices;
 use crate::space::Point;
-use crate::stages::split;
 use crate::work::Step;
 use meshwright_algebra::schedules::{in_flight, order};
-use meshwright_algebra::{ALIGNMENT, BlockCode, Home, StageShape, stage_memory};
-use meshwright_ir::program::{CollectiveKind, Kernel};
-use meshwright_ir::{Axis, AxisSet, Bytes, DType, Job, StagePlan};
+use meshwright_ir::{Axis, Bytes, Job, Recompute, StagePlan};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -39,6 +37,10 @@ pub(crate) struct Solved {
     pub(crate) chosen: Chosen,
     pub(crate) classes: Vec<Arc<Expanded>>,
     pub(crate) stages: Vec<StagePlan>,
+    /// What backward recomputes, per block.
+    pub(crate) recompute: Vec<Recompute>,
+    /// What that and split states spare, per stage.
+    pub(crate) spared: Vec<Spared>,
     /// Arena of each stage.
     pub(crate) peaks: Vec<Bytes>,
     pub(crate) time: Breakdown,
@@ -74,7 +76,6 @@ pub(crate) enum Fate {
 pub(crate) fn solve_point(scene: &Scenario<'_>) -> (Fate, u64) {
     let frames = scene.frames();
     let instance = scene.family.instance(scene.load(&frames));
-    let fits = |chosen: &Chosen| scene.cut(&instance, chosen, &frames, true).is_some();
     let mut solved = 0;
     let mut choose = |weigh| {
         let (found, n) = instance.choose(weigh);
@@ -84,44 +85,81 @@ pub(crate) fn solve_point(scene: &Scenario<'_>) -> (Fate, u64) {
     let Some(fast) = choose(Weigh::CostThenMemory) else {
         return (Fate::Impossible("no strategies go together".into()), solved);
     };
-    if !scene.smallest && fits(&fast) {
-        return (Fate::Fits(Box::new(scene.finish(&instance, fast, &frames, true))), solved);
+    if !scene.smallest {
+        let chain = scene.chain(&instance, &fast, &frames);
+        if chain.fits(Fit::Plain) {
+            return (Fate::Fits(Box::new(scene.finish(&chain, fast, Fit::Plain))), solved);
+        }
     }
     let small = choose(Weigh::MemoryThenCost).unwrap_or_else(|| fast.clone());
-    if !fits(&small) {
-        return (Fate::Short(Box::new(scene.finish(&instance, small, &frames, false))), solved);
+    let fits = |chosen: &Chosen, fit| scene.chain(&instance, chosen, &frames).fits(fit);
+    let mut seen = vec![fast.clone(), small.clone()];
+    if !fits(&small, Fit::Recomputing) {
+        // With everything recomputed, states weigh more than frames.
+        let (lean, n) = scene.lean(&frames);
+        solved += n;
+        let short = |c: Chosen| scene.finish(&scene.chain(&instance, &c, &frames), c, Fit::Unbounded);
+        match lean {
+            Some(lean) if fits(&lean, Fit::Recomputing) => seen.push(lean),
+            lean => {
+                let all = [Some(small), lean].into_iter().flatten().map(short);
+                let least = all.min_by_key(Solved::peak).expect("the smallest choice is one");
+                return (Fate::Short(Box::new(least)), solved);
+            }
+        }
+    } else if !scene.smallest {
+        for fit in [Fit::Plain, Fit::Recomputing] {
+            if !fits(&fast, fit) && fits(&small, fit) {
+                walk(fast.clone(), small.clone(), &mut choose, &|c| fits(c, fit), &mut seen);
+            }
+        }
     }
-    let best = if scene.smallest { small } else { walk(fast, small, &mut choose, &fits) };
-    (Fate::Fits(Box::new(scene.finish(&instance, best, &frames, true))), solved)
+    let mut tried: Vec<Chosen> = vec![];
+    for chosen in seen {
+        if !tried.contains(&chosen) {
+            tried.push(chosen);
+        }
+    }
+    let finished = tried.into_iter().filter_map(|chosen| {
+        let chain = scene.chain(&instance, &chosen, &frames);
+        chain.fits(Fit::Recomputing).then(|| scene.finish(&chain, chosen, Fit::Recomputing))
+    });
+    let best = finished.min_by_key(|s| match scene.smallest {
+        true => (s.peak().get(), s.time.step),
+        false => (s.time.step, s.peak().get()),
+    });
+    (Fate::Fits(Box::new(best.expect("one was seen to fit"))), solved)
 }
 
 /// Whether the smallest choice of a point fits.
 pub(crate) fn smallest_fits(scene: &Scenario<'_>) -> bool {
     let frames = scene.frames();
     let instance = scene.family.instance(scene.load(&frames));
-    let (small, _) = instance.choose(Weigh::MemoryThenCost);
-    small.is_some_and(|small| scene.cut(&instance, &small, &frames, true).is_some())
+    let fits = |c: Chosen| scene.chain(&instance, &c, &frames).fits(Fit::Recomputing);
+    instance.choose(Weigh::MemoryThenCost).0.is_some_and(fits) || scene.lean(&frames).0.is_some_and(fits)
 }
 
-/// The fastest choice that fits on the lower hull of (memory, cost), between one that does not and one that does.
+/// Along the lower hull of (memory, cost), from a choice that does not fit and one that does towards where they meet;
+/// every choice found on the way goes to `seen`.
 fn walk(
     mut over: Chosen,
     mut under: Chosen,
     choose: &mut dyn FnMut(Weigh) -> Option<Chosen>,
     fits: &dyn Fn(&Chosen) -> bool,
-) -> Chosen {
+    seen: &mut Vec<Chosen>,
+) {
     while over.memory > under.memory && under.cost > over.cost {
         let weigh = Weigh::Sum { cost: over.memory - under.memory, memory: under.cost - over.cost };
         let Some(found) = choose(weigh) else { break };
         if weigh.of(found.cost, found.memory) >= weigh.of(over.cost, over.memory) {
             break;
         }
+        seen.push(found.clone());
         match fits(&found) {
             true => under = found,
             false => over = found,
         }
     }
-    under
 }
 
 /// Takes the spare memory of a solved point into its most repeated class and solves that to proof.
@@ -141,11 +179,13 @@ pub(crate) fn tighten(scene: &Scenario<'_>, solved: Solved) -> Solved {
     };
     let spare = solved.stages.iter().zip(&solved.peaks).filter_map(spare).min().unwrap_or(0);
     let (chosen, gap) = instance.tighten(&solved.chosen, spare);
-    if chosen != solved.chosen && scene.cut(&instance, &chosen, &frames, true).is_some() {
-        let better = scene.finish(&instance, chosen, &frames, true);
-        let fits = better.peak() <= scene.limit;
-        if fits && better.time.step < solved.time.step {
-            return Solved { gap, ..better };
+    if chosen != solved.chosen {
+        let chain = scene.chain(&instance, &chosen, &frames);
+        if chain.fits(Fit::Recomputing) {
+            let better = scene.finish(&chain, chosen, Fit::Recomputing);
+            if better.time.step < solved.time.step {
+                return Solved { gap, ..better };
+            }
         }
     }
     Solved { gap, ..solved }
@@ -165,7 +205,7 @@ impl<'a> Scenario<'a> {
 
     fn load(&self, frames: &[u64]) -> Load<'a> {
         Load {
-            step: Step::of(&self.job.training),
+            step: Step::of(&self.job.training, self.point.pieces()),
             prices: self.prices,
             micro_batches: self.point.micro_batches,
             in_flight: frames.iter().copied().max().unwrap_or(1),
@@ -173,98 +213,46 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// The best cut of the chain, within memory if `bounded`.
-    fn cut(
-        &self,
-        instance: &Instance<'_, '_>,
-        chosen: &Chosen,
-        frames: &[u64],
-        bounded: bool,
-    ) -> Option<Vec<StagePlan>> {
-        let classes = instance.expanded(chosen);
-        let of = |c: &u32| &classes[*c as usize];
-        let times: Vec<u64> = self.blocks.iter().map(|c| of(c).forward + of(c).backward).collect();
-        if self.stages() == 1 {
-            let whole = vec![StagePlan { first: 0, blocks: self.blocks.len() as u32 }];
-            return (!bounded || self.peaks(&classes, &whole, frames)[0] <= self.limit).then_some(whole);
-        }
-        let sizes: Vec<ClassSize> = classes.iter().map(|e| self.size(&e.code)).collect();
-        let mut before = vec![(0, 0)];
-        for c in self.blocks {
-            let (states, frame) = before[before.len() - 1];
-            let size = &sizes[*c as usize];
-            before.push((states + size.states, frame + size.frame));
-        }
-        let boundary = self.boundary_bytes();
-        // A little above the exact arena: six boundary buffers, two between blocks, and scalars.
-        let around = 8 * boundary + 2 * ALIGNMENT;
-        let fits = |stage: usize, first: usize, end: usize| {
-            let states = before[end].0 - before[first].0;
-            let frame = before[end].1 - before[first].1;
-            let workspace = self.blocks[first..end].iter().map(|c| sizes[*c as usize].workspace).max();
-            let total = states + frames[stage] * frame + workspace.unwrap_or(0) + around;
-            !bounded || total <= self.limit.get()
-        };
-        split(&times, self.stages() as usize, &fits)
+    /// The choice with the least parameter states, whatever its frames, and how many block problems that took.
+    fn lean(&self, frames: &[u64]) -> (Option<Chosen>, u64) {
+        let load = Load { in_flight: 0, ..self.load(frames) };
+        self.family.instance(load).choose(Weigh::MemoryThenCost)
     }
 
-    fn boundary_bytes(&self) -> u64 {
-        let dtype = self.job.training.precision.compute();
-        dtype.bytes(self.family.boundary_elements).align(ALIGNMENT).get()
-    }
-
-    fn size(&self, code: &BlockCode) -> ClassSize {
-        let step = Step::of(&self.job.training);
-        let input = if code.tensor_at(Home::Input).is_some() { self.boundary_bytes() } else { 0 };
-        ClassSize {
-            states: code.params.iter().map(|p| step.bytes_of(p.elements)).sum(),
-            frame: code.frame.align(ALIGNMENT).get() + input,
-            workspace: code.workspace.align(ALIGNMENT).get(),
-        }
-    }
-
-    /// Exact arena of every stage.
-    fn peaks(&self, classes: &[Arc<Expanded>], stages: &[StagePlan], frames: &[u64]) -> Vec<Bytes> {
-        let codes: Vec<BlockCode> = classes.iter().map(|e| e.code.clone()).collect();
-        let peak = |(s, stage): (usize, &StagePlan)| {
-            let shape = StageShape {
-                stage: (s as u32, self.stages()),
-                in_flight: frames[s],
-                micro_batches: self.point.micro_batches,
-                boundary_elements: self.family.boundary_elements,
-                precision: self.job.training.precision,
-                optimizer: self.job.training.optimizer,
-                pieces: (AxisSet::EMPTY, 1),
-            };
-            let run = &self.blocks[stage.first as usize..][..stage.blocks as usize];
-            let chain: Vec<(u32, &BlockCode)> = run.iter().map(|c| (*c, &codes[*c as usize])).collect();
-            stage_memory(&self.job.model, &chain, &shape).peak
-        };
-        stages.iter().enumerate().map(peak).collect()
+    fn chain<'s>(&'s self, instance: &Instance<'_, '_>, chosen: &Chosen, frames: &'s [u64]) -> Chain<'s, 'a> {
+        Chain::new(self, instance.expanded(chosen), frames)
     }
 
     /// Cuts, measures and times a choice.
-    fn finish(&self, instance: &Instance<'_, '_>, chosen: Chosen, frames: &[u64], bounded: bool) -> Solved {
-        let classes = instance.expanded(&chosen);
-        let stages = self.cut(instance, &chosen, frames, bounded).unwrap_or_default();
-        let peaks = self.peaks(&classes, &stages, frames);
-        let times: Vec<StageTime> = stages.iter().map(|s| self.stage_time(&classes, s)).collect();
+    fn finish(&self, chain: &Chain<'_, '_>, chosen: Chosen, fit: Fit) -> Solved {
+        let stages = chain.cut(fit).expect("a choice that fits, or need not");
+        let least = self.smallest || fit == Fit::Unbounded;
+        let (versions, spared) = chain.versions(&stages, fit, least);
+        let peaks = chain.peaks(&stages, &versions);
+        assert!(
+            fit == Fit::Unbounded || peaks.iter().all(|p| *p <= self.limit),
+            "an arena is larger than its closed form"
+        );
+        let time = |(s, stage): (usize, &StagePlan)| chain.stage_time(s, stage, &versions);
+        let times: Vec<StageTime> = stages.iter().enumerate().map(time).collect();
         let dtype = self.job.training.precision.compute();
         let stride = self.point.mesh.stride(Axis::Pp);
         let hop: Vec<u64> = (1..self.stages())
             .map(|s| self.prices.hop(self.family.boundary_elements, dtype, (s - 1) * stride))
             .collect();
         let m = self.point.micro_batches as u32;
-        let clips = Step::of(&self.job.training).clips;
-        let time = step(&times, &hop, self.point.schedule, m, clips);
-        let run = |s: &StagePlan| &self.blocks[s.first as usize..][..s.blocks as usize];
-        let slowest = |s: &StagePlan| run(s).iter().map(|c| classes[*c as usize].in_turn).sum::<u64>();
-        let in_turn = stages.iter().map(slowest).max().unwrap_or(0) * u64::from(m);
+        let time = step(&times, &hop, self.point.schedule, m, self.job.training.clip > 0.0);
+        let run = |s: &StagePlan| s.first as usize..(s.first + s.blocks) as usize;
+        let in_turn = |s: &StagePlan| run(s).map(|k| chain.level(k, versions[k]).in_turn).sum::<u64>();
+        let in_turn = stages.iter().map(in_turn).max().unwrap_or(0) * u64::from(m);
         let in_turn = (time.step - time.compute - time.communication) + in_turn;
+        let level = |(k, v): (usize, &usize)| chain.level(k, *v).level;
         Solved {
             point: self.point,
             chosen,
-            classes,
+            classes: chain.classes.clone(),
+            recompute: versions.iter().enumerate().map(level).collect(),
+            spared,
             stages,
             peaks,
             in_turn: in_turn.max(time.step),
@@ -272,67 +260,4 @@ impl<'a> Scenario<'a> {
             gap: 0,
         }
     }
-
-    fn stage_time(&self, classes: &[Arc<Expanded>], stage: &StagePlan) -> StageTime {
-        let step = Step::of(&self.job.training);
-        let run = &self.blocks[stage.first as usize..][..stage.blocks as usize];
-        let of = |c: &u32| &classes[*c as usize];
-        let here = |class: u32| run.contains(&class);
-        let time = |k: &Kernel| self.prices.kernel(k);
-        let (mut norm, mut update) = (0, 0);
-        let mut sync = vec![];
-        for class in run {
-            let mut groups: BTreeMap<AxisSet, u64> = BTreeMap::new();
-            for p in &of(class).code.params {
-                let owner = p.tied.as_ref().and_then(|t| self.job.model.tied_to(t)).map(|o| o.0);
-                if owner.is_some_and(|o| o != *class && here(o)) {
-                    continue;
-                }
-                *groups.entry(p.sync).or_default() += p.elements;
-                update += step.update_kernel(p.elements, p.decays, &time);
-            }
-            norm += groups.values().map(|n| step.norm(*n, &time)).sum::<u64>();
-            let reduce = |(axes, n): (&AxisSet, &u64)| {
-                self.prices.collective(CollectiveKind::AllReduceSum, *axes, *n, DType::F32)
-            };
-            sync.push(groups.iter().filter(|(axes, _)| !axes.is_empty()).map(reduce).sum());
-        }
-        norm += self.tied_sum(classes, run, stage);
-        if step.clips {
-            // Replicas hold the same sums, so only axes over which parameters differ take part.
-            let differ = [Axis::Pp, Axis::Tp].into_iter().filter(|a| self.point.degree(*a) > 1);
-            norm += self.prices.collective(CollectiveKind::AllReduceSum, differ.collect(), 1, DType::F32);
-        }
-        StageTime {
-            forward: run.iter().map(|c| of(c).forward).sum(),
-            backward: run.iter().map(|c| of(c).backward).collect(),
-            compute: run.iter().map(|c| of(c).compute).sum(),
-            sync,
-            norm,
-            update,
-        }
-    }
-
-    /// Summing the gradient of a tied parameter over the first and the last stage, on both of them.
-    fn tied_sum(&self, classes: &[Arc<Expanded>], run: &[u32], stage: &StagePlan) -> u64 {
-        let ends = stage.first == 0 || (stage.first + stage.blocks) as usize == self.blocks.len();
-        if self.stages() == 1 || !ends {
-            return 0;
-        }
-        let tied =
-            classes.iter().enumerate().flat_map(|(c, e)| e.code.params.iter().map(move |p| (c as u32, p)));
-        let shared = tied.filter_map(|(c, p)| {
-            let (owner, _) = self.job.model.tied_to(p.tied.as_ref()?)?;
-            (run.contains(&c) != run.contains(&owner)).then_some(p.elements)
-        });
-        let last = self.stages() - 1;
-        shared.map(|n| self.prices.between_stages(n, DType::F32, [0, last])).sum()
-    }
-}
-
-/// What one block of a class adds to a stage, in bytes.
-struct ClassSize {
-    states: u64,
-    frame: u64,
-    workspace: u64,
 }

@@ -5,8 +5,7 @@
 use crate::candidate::Solved;
 use crate::report::{difference, shortage};
 use crate::search::Search;
-use crate::space::Point;
-use meshwright_ir::{Axis, Time};
+use meshwright_ir::{Axis, Recompute, Time};
 
 /// Most neighbours compared with.
 const NEIGHBOURS: usize = 3;
@@ -25,6 +24,8 @@ pub(crate) fn why(search: &Search<'_>, best: &[usize], k: usize) -> Vec<String> 
         spent(own),
         memory(search, own),
     ];
+    lines.extend(recomputed(own));
+    lines.extend(split(own));
     let lower = Time(search.lower);
     lines.push(format!(
         "no plan of this space simulates faster than {lower}: this one takes {:.1} times that",
@@ -62,10 +63,28 @@ fn memory(search: &Search<'_>, s: &Solved) -> String {
     format!("peak memory {peak} of {limit}, on stage {}", s.fullest())
 }
 
+/// `recompute full in 12 of 20 blocks saves 9.3 GiB on stage 0 for 6 % of time`, on the stage that gives most.
+fn recomputed(s: &Solved) -> Option<String> {
+    let most = (0..s.spared.len()).max_by_key(|k| (s.spared[*k].time, std::cmp::Reverse(*k)))?;
+    let (spared, stage) = (&s.spared[most], &s.stages[most]);
+    let here = &s.recompute[stage.first as usize..][..stage.blocks as usize];
+    let share = 100.0 * (spared.time * s.point.micro_batches) as f64 / s.time.step.max(1) as f64;
+    (spared.time > 0).then(|| {
+        let (what, saved) = (Recompute::summary(here), spared.recomputed);
+        format!("recompute {what} saves {saved} on stage {most} for {share:.1} % of time")
+    })
+}
+
+/// What splitting states among replicas spares.
+fn split(s: &Solved) -> Option<String> {
+    let most = s.spared.iter().map(|x| x.split).max().filter(|_| s.point.zero)?;
+    Some(format!("zero-1 splits optimizer state among {} replicas, which saves {most}", s.point.pieces().1))
+}
+
 /// `tp 8 → 4, pp 4 → 8: step +3.1 %, communication -3.0 %, bubble +5.2 %, memory +11.0 GiB`: what going from one plan to
 /// another would change, in percent of the first's step.
 fn compare(own: &Solved, other: &Solved) -> String {
-    let changed = changes(&own.point, &other.point);
+    let changed = changes(own, other);
     let step = own.time.step;
     let part = |name: &str, from: u64, to: u64| {
         let share = 100.0 * (to as f64 - from as f64) / step.max(1) as f64;
@@ -84,7 +103,8 @@ fn compare(own: &Solved, other: &Solved) -> String {
     format!("{changed}: {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
-fn changes(own: &Point, other: &Point) -> String {
+fn changes(from: &Solved, to: &Solved) -> String {
+    let (own, other) = (&from.point, &to.point);
     let degree = |axis: Axis| (axis.name(), own.degree(axis).to_string(), other.degree(axis).to_string());
     let all = [
         degree(Axis::Tp),
@@ -92,6 +112,8 @@ fn changes(own: &Point, other: &Point) -> String {
         degree(Axis::Dp),
         ("micro-batch", own.micro_batch.to_string(), other.micro_batch.to_string()),
         ("schedule", own.schedule.to_string(), other.schedule.to_string()),
+        ("zero", u8::from(own.zero).to_string(), u8::from(other.zero).to_string()),
+        ("recompute", Recompute::summary(&from.recompute), Recompute::summary(&to.recompute)),
         ("sp", own.sequence_parallel.to_string(), other.sequence_parallel.to_string()),
     ];
     let changed = all.into_iter().filter(|(_, a, b)| a != b);

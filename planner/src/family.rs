@@ -7,8 +7,9 @@ use crate::eliminate::Weigh;
 use crate::pricing::Prices;
 use crate::problem::{Outcome, Problem, Solution};
 use crate::solve::{relaxed, solve};
-use meshwright_algebra::{BlockCode, Shapes, expand};
-use meshwright_ir::{Axis, ClassPlan, Job, Layout, Mesh, Strategy};
+use crate::space::levels;
+use meshwright_algebra::{BlockCode, Scope, Shapes, expand, recompute};
+use meshwright_ir::{Axis, ClassPlan, Job, Layout, Mesh, Recompute, Strategy};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -23,10 +24,25 @@ pub(crate) struct Key {
     pub(crate) sequence_parallel: bool,
 }
 
-/// A class under chosen strategies, expanded and priced.
+/// A class under chosen strategies, expanded and priced at every level of recomputation worth taking.
 #[derive(Debug)]
 pub(crate) struct Expanded {
     pub(crate) plan: ClassPlan,
+    /// By rising time: each holds less than those before it, in frames or in workspace.
+    pub(crate) versions: Vec<Level>,
+}
+
+impl Expanded {
+    /// Its parameters, at every level the same.
+    pub(crate) fn params(&self) -> &[Scope] {
+        &self.versions[0].code.params
+    }
+}
+
+/// A class at one level of recomputation.
+#[derive(Debug)]
+pub(crate) struct Level {
+    pub(crate) level: Recompute,
     pub(crate) code: BlockCode,
     /// Of one micro-batch, collectives beside kernels where data allows.
     pub(crate) forward: u64,
@@ -48,6 +64,8 @@ pub(crate) struct Family<'a> {
     /// `(owner, tied)`, each a class and a node.
     ties: Vec<[(usize, usize); 2]>,
     repeats: Vec<u64>,
+    /// Levels of recomputation that blocks may take.
+    levels: Vec<Recompute>,
     /// Elements of the tensor between blocks on one rank.
     pub(crate) boundary_elements: u64,
 }
@@ -85,12 +103,15 @@ impl<'a> Family<'a> {
             job.model.runs.iter().filter(|r| r.class as usize == c).map(|r| u64::from(r.repeat)).sum()
         };
         let repeats = (0..blocks.len()).map(of_class).collect();
-        Some(Self { prices, blocks, expanded: Memo::default(), ties, repeats, boundary_elements })
+        let levels = levels(job);
+        Some(Self { prices, blocks, expanded: Memo::default(), ties, repeats, levels, boundary_elements })
     }
 
     /// The classes' problems under a plan's load.
     pub(crate) fn instance<'f>(&'f self, load: Load<'f>) -> Instance<'f, 'a> {
-        Instance { family: self, problems: self.blocks.iter().map(|b| b.problem(&load)).collect() }
+        let tied = |c: usize, n: usize| self.ties.iter().flatten().any(|t| *t == (c, n));
+        let problem = |(c, block): (usize, &Block<'_>)| block.problem(&load, &|n| tied(c, n));
+        Instance { family: self, problems: self.blocks.iter().enumerate().map(problem).collect() }
     }
 
     /// A class under a choice.
@@ -103,17 +124,36 @@ impl<'a> Family<'a> {
         let Spec { class: ops, mesh, shapes, hidden, boundary, dtype } = &block.spec;
         let plan = block.plan(key.1.clone(), self.prices);
         let code = expand(ops, &plan, mesh, shapes, *hidden, boundary, *dtype);
-        let p = self.prices;
-        let made = Arc::new(Expanded {
+        let recomputes = ops.has_input() && !ops.ends_in_loss();
+        let levels = if recomputes { &self.levels[..] } else { &[Recompute::None] };
+        let made = Arc::new(Expanded { plan, versions: versions(self.prices, &code, levels) });
+        self.expanded.lock().expect("no expansion panics").entry(key).or_insert(made).clone()
+    }
+}
+
+/// A block at each of these levels, by rising time, without those that another beats in time, frame and workspace.
+fn versions(p: &Prices<'_>, code: &BlockCode, levels: &[Recompute]) -> Vec<Level> {
+    let at = |level: &Recompute| {
+        let code = recompute(code, *level);
+        Level {
+            level: *level,
             forward: p.overlapped(&code, &code.forward),
             backward: p.overlapped(&code, &code.backward),
             compute: p.compute(&code.forward) + p.compute(&code.backward),
             in_turn: p.in_turn(&code.forward) + p.in_turn(&code.backward),
-            plan,
             code,
-        });
-        self.expanded.lock().expect("no expansion panics").entry(key).or_insert(made).clone()
+        }
+    };
+    let mut all: Vec<Level> = levels.iter().map(at).collect();
+    all.sort_by_key(|v| (v.forward + v.backward, v.level));
+    let mut kept: Vec<Level> = vec![];
+    for v in all {
+        let beats = |u: &Level| u.code.frame <= v.code.frame && u.code.workspace <= v.code.workspace;
+        if !kept.iter().any(beats) {
+            kept.push(v);
+        }
     }
+    kept
 }
 
 /// Layout of the tensor between blocks: batch over replicas, and the sequence over the tensor axis or not.

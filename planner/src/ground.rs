@@ -1,7 +1,7 @@
 //! What a search stands on: prices on every mesh, floors of every shape, families built when first asked for. The
 //! invariant: everything here is a pure function of the job, so sharing it between threads changes nothing.
 
-use crate::bounds::{Floor, floors, states_floor, step_floor};
+use crate::bounds::{Floor, floors, holdings, shared_floor, states_floor, step_floor};
 use crate::candidate::Scenario;
 use crate::family::{Family, Key};
 use crate::pricing::Prices;
@@ -24,6 +24,10 @@ pub(crate) struct Ground<'a> {
     /// Prices on whole meshes.
     whole: BTreeMap<Mesh, Prices<'a>>,
     floors: BTreeMap<(u32, u64), Vec<Floor>>,
+    /// What parameters take, by tensor-parallel degree and pieces of their states.
+    holdings: BTreeMap<(u32, u64), Vec<Floor>>,
+    /// Cores that ranks share, where they do.
+    cores: Option<u64>,
 }
 
 impl<'a> Ground<'a> {
@@ -44,6 +48,9 @@ impl<'a> Ground<'a> {
         let shapes: Vec<(u32, u64)> = shapes.into_iter().collect();
         let each = |shape: &(u32, u64)| (*shape, floors(job, model, shape.0, shape.1));
         let floors: Vec<_> = shapes.par_iter().map(each).collect();
+        let held: BTreeSet<(u32, u64)> = points.iter().map(|p| (p.degree(Axis::Tp), p.pieces().1)).collect();
+        let holdings = held.into_iter().map(|h| (h, holdings(job, model, h.0, h.1))).collect();
+        let cores = || u64::from(model.devices_used(job.search.ranks)) * u64::from(job.cluster.device.cores);
         Self {
             job,
             blocks: job.model.blocks(),
@@ -51,17 +58,24 @@ impl<'a> Ground<'a> {
             local,
             whole,
             floors: floors.into_iter().collect(),
+            holdings,
+            cores: model.shares_devices().then(cores),
         }
     }
 
     fn chain(&self, point: &Point) -> Vec<Floor> {
         let floors = &self.floors[&(point.degree(Axis::Tp), point.micro_batch)];
-        self.blocks.iter().map(|c| floors[*c as usize]).collect()
+        let holdings = &self.holdings[&(point.degree(Axis::Tp), point.pieces().1)];
+        let each: Vec<Floor> = floors.iter().zip(holdings).map(|(f, h)| f.with(h)).collect();
+        self.blocks.iter().map(|c| each[*c as usize]).collect()
     }
 
     /// Least simulated step time of any plan at a point, in picoseconds.
     pub(crate) fn bound(&self, point: &Point) -> u64 {
-        step_floor(&self.chain(point), point.degree(Axis::Pp) as usize, point.micro_batches)
+        let (chain, m) = (self.chain(point), point.micro_batches);
+        let replicas = u64::from(point.degree(Axis::Dp) * point.degree(Axis::Tp));
+        let shared = self.cores.map_or(0, |cores| shared_floor(&chain, replicas, m, cores));
+        step_floor(&chain, point.degree(Axis::Pp) as usize, m).max(shared)
     }
 
     /// Least bytes of parameter states on the fullest stage of any plan at a point.

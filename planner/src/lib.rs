@@ -11,13 +11,13 @@
 //!        family ─ one block problem per class: block, values, work, priced by pricing
 //!                 solved by eliminate, solve, milp (problem is what they solve)
 //!                                         ▼
-//!     candidate ─ a price per byte until the stages just fit; stages cuts the chain; closed_form times the step
+//!     candidate ─ a price per byte until the stages just fit; levels recompute, stages cut the chain; closed_form times
 //!                                         ▼
 //!        search ─ the best k, their most repeated block solved to proof ── report, explain, no_fit ──▶ Verdict
 //! ```
 //!
-//! 1. [`search`] enumerates degrees dp·tp·pp, micro-batches, schedules and two layouts of the tensor between blocks. Pins and
-//!    divisibility reject points, each with its reason; so do parameter states that cannot fit under any strategy.
+//! 1. [`search`] enumerates degrees dp·tp·pp, micro-batches, schedules, two layouts of the tensor between blocks, and whether
+//!    replicas split the optimizer's state (ZeRO stage 1). Pins and divisibility reject points, each with its reason; so do parameter states that cannot fit under any strategy.
 //! 2. Every point left has a *floor*: the kernels its busiest stage must run under their cheapest strategies. The least floor
 //!    is the plan's `lower_bound_s`. A point whose floor is not below the k-th best closed form is not solved.
 //! 3. A block class becomes a [`Problem`]: one node per op, whose strategies are `algebra::strategies`; one edge or node per
@@ -27,7 +27,9 @@
 //! 4. Without a memory row such problems fold away exactly (their graphs are all but series-parallel). Memory enters as one
 //!    price per byte for the whole chain, walked along the lower hull until the stages fit; for the plans returned,
 //!    the block that repeats most is solved again under a byte budget to proof, and what gap is left is `surrogate_gap_s`.
-//! 5. Stages are the contiguous cut with the fastest bottleneck among those that fit; memory is `algebra::stage_memory` of the
+//! 5. Stages are the contiguous cut with the fastest bottleneck among those that fit, where a stage that would not fit takes
+//!    the least recomputation with which it does: a count of its blocks per class and level. Of the choices that the walk of 4
+//!    met, with recomputation or without, the one with the fastest step is kept; memory is `algebra::stage_memory` of the
 //!    plan itself, to the byte. The step's closed form runs the schedule's own order over the stages' overlapped times.
 //! 6. If nothing fits, [`Verdict::NoFit`] names the changes that would help, each found by solving the changed job.
 //!
@@ -37,11 +39,13 @@
 mod block;
 mod bounds;
 mod candidate;
+mod chain;
 mod closed_form;
 mod eliminate;
 mod explain;
 mod family;
 mod ground;
+mod levels;
 mod milp;
 mod no_fit;
 mod pricing;
@@ -53,6 +57,7 @@ mod solo;
 mod solve;
 mod space;
 mod stages;
+mod timing;
 mod values;
 mod work;
 
@@ -61,5 +66,5 @@ pub use milp::solve_milp;
 pub use pricing::Prices;
 pub use problem::{Choices, Edge, FORBIDDEN, Outcome, Problem, Solution, evaluate, memory};
 pub use search::{Progress, Verdict, search};
-pub use solo::{BlockPlan, plan_block};
+pub use solo::{BlockPlan, block_problem, plan_block};
 pub use solve::solve;

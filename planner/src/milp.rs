@@ -5,14 +5,30 @@
 
 use crate::eliminate::{Graph, NEVER};
 use crate::problem::{Outcome, Problem};
+use good_lp::variable::UnsolvedProblem;
 use good_lp::{
-    Expression, ProblemVariables, ResolutionError, Solution as _, SolverModel, Variable, constraint, variable,
+    Expression, ProblemVariables, ResolutionError, Solution as _, SolutionStatus, SolverModel, Variable,
+    constraint, variable,
 };
 
-#[cfg(feature = "highs")]
-use good_lp::solvers::highs::highs as solver;
+/// Pure Rust, on one thread, to proof.
 #[cfg(not(feature = "highs"))]
-use good_lp::solvers::microlp::microlp as solver;
+fn solver(problem: UnsolvedProblem) -> impl SolverModel<Error = ResolutionError> {
+    good_lp::solvers::microlp::microlp(problem)
+}
+
+/// HiGHS on one thread, from a fixed seed and without a clock, so that the same problem has the same answer; to proof,
+/// where it would stop at a gap of 1e-4.
+#[cfg(feature = "highs")]
+fn solver(problem: UnsolvedProblem) -> impl SolverModel<Error = ResolutionError> {
+    use good_lp::solvers::highs::{HighsParallelType, highs};
+    highs(problem)
+        .set_threads(1)
+        .set_parallel(HighsParallelType::Off)
+        .set_option("random_seed", 0)
+        .set_option("time_limit", f64::INFINITY)
+        .set_option("mip_rel_gap", 0.0)
+}
 
 /// Largest cost the solver sees, and the size of the memory budget: its tolerances are absolute (1e-10 to 1e-7).
 const SCALE: f64 = 1e6;
@@ -123,6 +139,8 @@ pub(crate) fn milp(graph: &Graph, budget: Option<u64>, start: Option<&[u32]>) ->
         model.add_constraint(row);
     }
     match model.solve() {
+        // Stopped before the proof, by a limit of the solver's own.
+        Ok(found) if matches!(found.status(), SolutionStatus::TimeLimit) => Answer::Unknown,
         Ok(found) => {
             let mut choice = vec![0; graph.alive.len()];
             for k in alive {

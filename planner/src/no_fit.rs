@@ -75,7 +75,8 @@ fn closest(search: &Search<'_>, families: &Families<'_>) -> Option<Solved> {
 
 fn describe(point: &Point) -> String {
     let (tp, pp, dp) = (point.degree(Axis::Tp), point.degree(Axis::Pp), point.degree(Axis::Dp));
-    format!("tp={tp} pp={pp} dp={dp} micro-batch {}", point.micro_batch)
+    let zero = if point.zero { " zero-1" } else { "" };
+    format!("tp={tp} pp={pp} dp={dp} micro-batch {}{zero}", point.micro_batch)
 }
 
 /// Every kind of change that works, the one that asks for nothing new first.
@@ -214,10 +215,10 @@ fn fitting(job: &Job) -> Option<Point> {
         .find(|point| families.of(point).is_some_and(|f| smallest_fits(&ground.scenario(*point, f))))
 }
 
-/// Of points that differ in micro-batch and schedule alone, the one that holds least: the smallest micro-batch, 1F1B if
-/// it may be.
+/// Of points that differ in micro-batch, schedule and split of states alone, the one that holds least: the smallest
+/// micro-batch, 1F1B and split if they may be.
 fn leanest(points: Vec<Point>) -> Vec<Point> {
-    let rank = |p: &Point| (p.micro_batch, p.schedule == Schedule::Gpipe);
+    let rank = |p: &Point| (p.micro_batch, p.schedule == Schedule::Gpipe, !p.zero);
     let mut least: BTreeMap<(Mesh, bool), Point> = BTreeMap::new();
     for point in points {
         let kept = least.entry((point.mesh, point.sequence_parallel)).or_insert(point);

@@ -4,9 +4,7 @@
 use crate::candidate::{Fate, Solved};
 use crate::family::boundary;
 use crate::search::{Entry, Search};
-use meshwright_ir::{
-    Alternative, Axis, Bytes, Candidate, Plan, Prediction, Recompute, SearchReport, StateSharding, Time,
-};
+use meshwright_ir::{Alternative, Axis, Bytes, Candidate, Plan, Prediction, SearchReport, Time};
 
 /// Most runners-up listed.
 const RUNNERS_UP: usize = 10;
@@ -22,6 +20,7 @@ pub(crate) fn search(search: &Search<'_>, best: &[usize]) -> SearchReport {
             sequence_parallel: s.point.sequence_parallel,
             micro_batch: s.point.micro_batch,
             schedule: s.point.schedule,
+            state_sharding: s.point.state_sharding(),
             step_time_s: Time(s.time.step).seconds(),
             peak_memory_bytes: s.peak() + reserved,
         }
@@ -51,6 +50,7 @@ fn candidate(search: &Search<'_>, entry: &Entry) -> Candidate {
         mesh: entry.point.mesh,
         micro_batch: entry.point.micro_batch,
         schedule: entry.point.schedule,
+        state_sharding: entry.point.state_sharding(),
         closed_form_s: solved.map(|s| Time(s.time.step).seconds()),
         peak_memory_bytes: solved.map(|s| s.peak() + reserved),
         rejected,
@@ -80,8 +80,8 @@ pub(crate) fn plan(search: &Search<'_>, s: &Solved, why: Vec<String>, report: &S
         stages: s.stages.clone(),
         boundary: boundary(point.degree(Axis::Dp) > 1, point.sequence_parallel),
         classes: s.classes.iter().map(|c| c.plan.clone()).collect(),
-        recompute: vec![Recompute::None; job.model.blocks().len()],
-        state_sharding: StateSharding::None,
+        recompute: s.recompute.clone(),
+        state_sharding: point.state_sharding(),
         algorithms: search.ground.prices(point).algorithms().clone(),
         prediction: Prediction {
             step_time_s: step,

@@ -5,7 +5,7 @@ use crate::pricing::Prices;
 use crate::problem::{Outcome, Problem, evaluate};
 use crate::solve::solve;
 use crate::work::Step;
-use meshwright_ir::{ClassPlan, Training};
+use meshwright_ir::{AxisSet, ClassPlan, Training};
 
 /// A block class solved by itself.
 #[derive(Debug, Clone)]
@@ -22,6 +22,17 @@ pub struct BlockPlan {
     pub outcome: Outcome,
 }
 
+/// The problem that [`plan_block`] solves, without a budget: what solvers are compared on.
+pub fn block_problem(
+    spec: Spec<'_>,
+    training: &Training,
+    prices: &Prices<'_>,
+    micro_batches: u64,
+    in_flight: u64,
+) -> Result<Problem, String> {
+    pose(spec, training, prices, micro_batches, in_flight).map(|(_, problem)| problem)
+}
+
 /// Solves one block class by itself, `in_flight` frames and parameter states within `budget` bytes if one is given.
 /// `prices` are those of the whole mesh. `Err` says why there is no plan.
 pub fn plan_block(
@@ -33,11 +44,8 @@ pub fn plan_block(
     budget: Option<u64>,
 ) -> Result<BlockPlan, String> {
     let name = spec.class.name.clone();
-    let uneven = || format!("{name}: the boundary {} does not cut evenly", spec.boundary);
-    let block = Block::new(spec.clone(), prices).ok_or_else(uneven)?;
-    let step = Step::of(training);
-    let load = Load { step, prices, micro_batches, in_flight, shares_ties: false };
-    let problem = Problem { budget, ..block.problem(&load) };
+    let (block, problem) = pose(spec, training, prices, micro_batches, in_flight)?;
+    let problem = Problem { budget, ..problem };
     let outcome = solve(&problem);
     let solution = match (&outcome, outcome.best()) {
         (_, Some((solution, _))) => solution.clone(),
@@ -52,4 +60,19 @@ pub fn plan_block(
         memory: solution.memory,
         outcome,
     })
+}
+
+fn pose<'a>(
+    spec: Spec<'a>,
+    training: &Training,
+    prices: &Prices<'_>,
+    micro_batches: u64,
+    in_flight: u64,
+) -> Result<(Block<'a>, Problem), String> {
+    let uneven = format!("{}: the boundary {} does not cut evenly", spec.class.name, spec.boundary);
+    let block = Block::new(spec, prices).ok_or(uneven)?;
+    let step = Step::of(training, (AxisSet::EMPTY, 1));
+    let load = Load { step, prices, micro_batches, in_flight, shares_ties: false };
+    let problem = block.problem(&load, &|_| false);
+    Ok((block, problem))
 }

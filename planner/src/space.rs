@@ -1,9 +1,9 @@
-//! The space of plans: degrees dp·tp·pp over the job's ranks, micro-batches, schedules, and whether the tensor between
-//! blocks is cut along the sequence. Rules that need no price reject points here, each with its reason. The invariant:
+//! The space of plans: degrees dp·tp·pp over the job's ranks, micro-batches, schedules, whether the tensor between blocks
+//! is cut along the sequence, and whether replicas split the optimizer's state. Rules that need no price reject points here, each with its reason. The invariant:
 //! the order of points depends on the job alone.
 
 use crate::reach::Reach;
-use meshwright_ir::{Axis, Job, Mesh, Op, PinKey, Schedule};
+use meshwright_ir::{Axis, AxisSet, Job, Mesh, Op, PinKey, Recompute, Schedule, StateSharding};
 
 /// Most micro-batches of a step: what an instruction can number.
 const MOST_MICRO_BATCHES: u64 = 1 << 16;
@@ -16,11 +16,24 @@ pub(crate) struct Point {
     pub(crate) micro_batches: u64,
     pub(crate) schedule: Schedule,
     pub(crate) sequence_parallel: bool,
+    /// Whether replicas split the optimizer's state (ZeRO stage 1).
+    pub(crate) zero: bool,
 }
 
 impl Point {
     pub(crate) fn degree(&self, axis: Axis) -> u32 {
         self.mesh.degree(axis)
+    }
+    /// Axes among which optimizer state is split, and the number of pieces.
+    pub(crate) fn pieces(&self) -> (AxisSet, u64) {
+        match self.zero {
+            true => (AxisSet::of(Axis::Dp), u64::from(self.degree(Axis::Dp))),
+            false => (AxisSet::EMPTY, 1),
+        }
+    }
+    /// The same, as a plan writes it.
+    pub(crate) fn state_sharding(&self) -> StateSharding {
+        if self.zero { StateSharding::Zero1 } else { StateSharding::None }
     }
 }
 
@@ -54,6 +67,7 @@ fn whole(mesh: Mesh) -> Point {
         micro_batches: 1,
         schedule: Schedule::OneForwardOneBackward,
         sequence_parallel: false,
+        zero: false,
     }
 }
 
@@ -68,6 +82,7 @@ fn mesh_rule(job: &Job, dp: u64, tp: u64, pp: u64) -> Option<String> {
     pinned(job, PinKey::Dp, dp)
         .or_else(|| pinned(job, PinKey::Tp, tp))
         .or_else(|| pinned(job, PinKey::Pp, pp))
+        .or_else(|| levels(job).is_empty().then(|| "pinned recompute: no level is left".to_string()))
         .or_else(|| heads.map(|h| format!("heads: {h} key heads do not divide by tp {tp}")))
         .or_else(|| (pp > blocks).then(|| format!("stages: {blocks} blocks do not fill pp {pp}")))
         .or_else(|| {
@@ -86,19 +101,24 @@ fn of_mesh(job: &Job, mesh: Mesh) -> Vec<(Point, Option<String>)> {
         _ => vec![Schedule::OneForwardOneBackward, Schedule::Gpipe],
     };
     let boundaries = if tp > 1 { vec![false, true] } else { vec![false] };
+    let training = &job.training;
+    let states = training.optimizer.states() > 0 || training.precision.has_master();
+    let shardings = if mesh.degree(Axis::Dp) > 1 && states { vec![false, true] } else { vec![false] };
     let mut points = vec![];
     for micro_batch in divisors(per_replica) {
         for schedule in &schedules {
             for sequence_parallel in &boundaries {
-                let micro_batches = per_replica / micro_batch;
-                let point = Point {
-                    mesh,
-                    micro_batch,
-                    micro_batches,
-                    schedule: *schedule,
-                    sequence_parallel: *sequence_parallel,
-                };
-                points.push((point, rule(job, &point, tp)));
+                for zero in &shardings {
+                    let point = Point {
+                        mesh,
+                        micro_batch,
+                        micro_batches: per_replica / micro_batch,
+                        schedule: *schedule,
+                        sequence_parallel: *sequence_parallel,
+                        zero: *zero,
+                    };
+                    points.push((point, rule(job, &point, tp)));
+                }
             }
         }
     }
@@ -110,6 +130,7 @@ fn rule(job: &Job, point: &Point, tp: u64) -> Option<String> {
     pinned(job, PinKey::Microbatch, point.micro_batch)
         .or_else(|| pinned(job, PinKey::Schedule, number(point.schedule)))
         .or_else(|| pinned(job, PinKey::Sp, u64::from(point.sequence_parallel)))
+        .or_else(|| pinned(job, PinKey::Zero, u64::from(point.zero)))
         .or_else(|| {
             (point.sequence_parallel && !sequence.is_multiple_of(tp))
                 .then(|| format!("sequence: {sequence} tokens do not divide by tp {tp}"))
@@ -119,6 +140,13 @@ fn rule(job: &Job, point: &Point, tp: u64) -> Option<String> {
                 format!("length: {} micro-batches are more than a program numbers", point.micro_batches)
             })
         })
+}
+
+/// Levels of recomputation that pins leave to the blocks that may recompute, least first.
+pub(crate) fn levels(job: &Job) -> Vec<Recompute> {
+    let pins = || job.search.pins.iter().filter(|p| p.key == PinKey::Recompute);
+    let allowed = |(k, _): &(usize, &Recompute)| pins().all(|p| p.allows(*k as u64));
+    Recompute::ALL.iter().enumerate().filter(allowed).map(|(_, level)| *level).collect()
 }
 
 /// A schedule's number in a pin.
@@ -147,6 +175,11 @@ pub(crate) fn describe_pin(pin: &meshwright_ir::Pin) -> String {
         (PinKey::Schedule, n) => {
             let named = Schedule::ALL.iter().find(|s| number(**s) == n);
             ("schedule", named.map_or_else(|| n.to_string(), Schedule::to_string))
+        }
+        (PinKey::Zero, n) => ("zero", n.to_string()),
+        (PinKey::Recompute, n) => {
+            let named = Recompute::ALL.get(n as usize);
+            ("recompute", named.map_or_else(|| n.to_string(), Recompute::to_string))
         }
     };
     let sign = match pin.comparison {

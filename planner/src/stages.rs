@@ -1,62 +1,54 @@
 //! Cutting the chain of blocks into stages: contiguous runs that minimise the slowest stage among those whose stages fit,
-//! and among equals the most even one. The invariant: feasibility is closed under taking fewer blocks for the same stage,
-//! so filling stages greedily decides whether a bottleneck can be met.
+//! and among equals the most even one. A stage's time may depend on where it is, since what it must recompute to fit
+//! does. The invariant: fewer blocks for the same stage never take longer and still fit, so filling stages greedily
+//! decides whether a bottleneck can be met.
 
 use meshwright_ir::StagePlan;
 
-/// Cuts blocks with these times into `stages` runs. `fits` tells whether a stage may hold blocks `first..end`; it must
-/// hold of fewer blocks where it holds of more. `None` when no cut fits.
-pub(crate) fn split(
-    times: &[u64],
-    stages: usize,
-    fits: &dyn Fn(usize, usize, usize) -> bool,
-) -> Option<Vec<StagePlan>> {
-    if stages == 0 || stages > times.len() {
-        return None;
-    }
-    let mut before = vec![0u64];
-    times.iter().for_each(|t| before.push(before[before.len() - 1] + t));
-    let reachable = |most: u64| fill(&before, stages, most, fits);
-    let (mut low, mut high) = (times.iter().copied().max().unwrap_or(0), before[times.len()]);
-    if !reachable(high) {
-        return None;
-    }
+/// Time of a stage that holds blocks `first..end`; `None` where it may not hold them.
+pub(crate) type Cost<'a> = dyn Fn(usize, usize, usize) -> Option<u64> + 'a;
+
+/// Cuts so many blocks into `stages` runs. `None` when no cut fits.
+pub(crate) fn split(blocks: usize, stages: usize, cost: &Cost<'_>) -> Option<Vec<StagePlan>> {
+    let mut high = fill(blocks, stages, u64::MAX, cost)?;
+    let mut low = 0;
     while low < high {
         let middle = low + (high - low) / 2;
-        match reachable(middle) {
-            true => high = middle,
-            false => low = middle + 1,
+        match fill(blocks, stages, middle, cost) {
+            Some(slowest) => high = slowest,
+            None => low = middle + 1,
         }
     }
-    Some(even(&before, stages, low, fits))
+    Some(even(blocks, stages, low, cost))
 }
 
-/// Whether stages filled from the last one on, each as full as it may be, take every block. Late stages hold the fewest
-/// micro-batches, so what can be late should be.
-fn fill(before: &[u64], stages: usize, most: u64, fits: &dyn Fn(usize, usize, usize) -> bool) -> bool {
-    let mut end = before.len() - 1;
+/// Whether some cut fits.
+pub(crate) fn possible(blocks: usize, stages: usize, cost: &Cost<'_>) -> bool {
+    fill(blocks, stages, u64::MAX, cost).is_some()
+}
+
+/// Fills stages from the last one on, each as full as it may be within `most`, until they take every block; the time of
+/// the slowest. Late stages hold the fewest micro-batches, so what can be late should be.
+fn fill(blocks: usize, stages: usize, most: u64, cost: &Cost<'_>) -> Option<u64> {
+    let (mut end, mut slowest) = (blocks, 0);
     for stage in (0..stages).rev() {
-        let mut first = end;
+        let (mut first, mut time) = (end, 0);
         // Leave a block for every earlier stage.
-        while first > stage && before[end] - before[first - 1] <= most && fits(stage, first - 1, end) {
-            first -= 1;
+        while first > stage {
+            let Some(longer) = cost(stage, first - 1, end).filter(|t| *t <= most) else { break };
+            (first, time) = (first - 1, longer);
         }
         if first == end {
-            return false;
+            return None;
         }
+        slowest = slowest.max(time);
         end = first;
     }
-    end == 0
+    (stages > 0 && end == 0).then_some(slowest)
 }
 
 /// The cut whose stages stay under `most` with the least sum of squared times.
-fn even(
-    before: &[u64],
-    stages: usize,
-    most: u64,
-    fits: &dyn Fn(usize, usize, usize) -> bool,
-) -> Vec<StagePlan> {
-    let n = before.len() - 1;
+fn even(n: usize, stages: usize, most: u64, cost_of: &Cost<'_>) -> Vec<StagePlan> {
     let none = u128::MAX;
     let mut cost = vec![vec![none; n + 1]; stages + 1];
     let mut from = vec![vec![0usize; n + 1]; stages + 1];
@@ -64,10 +56,7 @@ fn even(
     for stage in 0..stages {
         for end in stage + 1..=n {
             for first in (stage..end).rev() {
-                let time = before[end] - before[first];
-                if time > most || !fits(stage, first, end) {
-                    break;
-                }
+                let Some(time) = cost_of(stage, first, end).filter(|t| *t <= most) else { break };
                 let total = cost[stage][first].saturating_add(u128::from(time) * u128::from(time));
                 if total != none && total <= cost[stage + 1][end] {
                     (cost[stage + 1][end], from[stage + 1][end]) = (total, first);
@@ -91,7 +80,18 @@ mod tests {
     use super::*;
 
     fn sizes(times: &[u64], stages: usize, fits: &dyn Fn(usize, usize, usize) -> bool) -> Option<Vec<u32>> {
-        split(times, stages, fits).map(|cut| cut.iter().map(|s| s.blocks).collect())
+        cut(times, stages, fits).map(|cut| cut.iter().map(|s| s.blocks).collect())
+    }
+
+    fn cut(
+        times: &[u64],
+        stages: usize,
+        fits: &dyn Fn(usize, usize, usize) -> bool,
+    ) -> Option<Vec<StagePlan>> {
+        let cost = |stage: usize, first: usize, end: usize| {
+            fits(stage, first, end).then(|| times[first..end].iter().sum())
+        };
+        split(times.len(), stages, &cost)
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
             // Earlier stages hold fewer blocks.
             let fits = |stage: usize, first: usize, end: usize| end - first <= limit + stage;
             let brute = best(&times, stages, 0, &fits);
-            let found = split(&times, stages, &fits).map(|cut| {
+            let found = cut(&times, stages, &fits).map(|cut| {
                 let run = |s: &StagePlan| times[s.first as usize..][..s.blocks as usize].iter().sum::<u64>();
                 assert_eq!(cut.iter().map(|s| s.blocks as usize).sum::<usize>(), times.len());
                 cut.iter().map(run).max().unwrap_or(0)

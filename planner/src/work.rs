@@ -3,6 +3,7 @@
 
 use crate::pricing::{Prices, accumulating};
 use meshwright_algebra::{ALIGNMENT, Expr, OpLayouts, Shapes, Slot, gradient_aliases, signature};
+use meshwright_cost_models::CostModel;
 use meshwright_ir::program::{CollectiveKind, IdKind, Kernel, OpKernel, Pass};
 use meshwright_ir::{AxisSet, DType, Mesh, Node, Op, Optimizer, Precision, Strategy, Training};
 
@@ -131,23 +132,56 @@ pub(crate) struct Step {
     pub(crate) precision: Precision,
     pub(crate) optimizer: Optimizer,
     pub(crate) clips: bool,
+    /// Axes among which optimizer state is split, and the number of pieces.
+    pieces: (AxisSet, u64),
 }
 
 impl Step {
-    /// As a job trains.
-    pub(crate) fn of(training: &Training) -> Self {
+    /// As a job trains, with states split among these axes into so many pieces.
+    pub(crate) fn of(training: &Training, pieces: (AxisSet, u64)) -> Self {
         let Training { precision, optimizer, clip, .. } = training;
-        Self { precision: *precision, optimizer: *optimizer, clips: *clip > 0.0 }
+        Self { precision: *precision, optimizer: *optimizer, clips: *clip > 0.0, pieces }
     }
 
-    /// Time per step for one parameter: gradient all_reduce, norm and update.
+    /// The same with whole states on every replica.
+    pub(crate) fn whole(self) -> Self {
+        Self { pieces: (AxisSet::EMPTY, 1), ..self }
+    }
+
+    /// Pieces of one parameter's state: those of replicas that all sum its gradient, where they divide it.
+    fn pieces_of(&self, shard: &Shard) -> u64 {
+        let (axes, n) = self.pieces;
+        let summed = !axes.is_empty() && axes.iter().all(|a| shard.sync.contains(a));
+        if summed && shard.elements.is_multiple_of(n) { n } else { 1 }
+    }
+
+    /// Time per step for one parameter: summing its gradient, norm and update.
     pub(crate) fn time(&self, shard: &Shard, prices: &Prices<'_>) -> u64 {
-        let sync = match shard.sync.is_empty() {
-            true => 0,
-            false => prices.collective(CollectiveKind::AllReduceSum, shard.sync, shard.elements, DType::F32),
-        };
+        let pieces = self.pieces_of(shard);
         let time = |k: &Kernel| prices.kernel(k);
-        sync + self.norm(shard.elements, &time) + self.update_kernel(shard.elements, shard.decays, &time)
+        let gather = if pieces > 1 { self.gather(shard.elements, prices) } else { 0 };
+        self.sync(shard.sync, shard.elements, pieces > 1, prices)
+            + self.norm(shard.elements / pieces, &time)
+            + self.update_kernel(shard.elements / pieces, shard.decays, &time)
+            + gather
+    }
+
+    /// Time of summing so many gradients over `axes`, of which each replica gets its piece if `split`.
+    pub(crate) fn sync(&self, axes: AxisSet, elements: u64, split: bool, prices: &Prices<'_>) -> u64 {
+        let over = |kind, axes: AxisSet| match axes.is_empty() {
+            true => 0,
+            false => prices.collective(kind, axes, elements, DType::F32),
+        };
+        if !split {
+            return over(CollectiveKind::AllReduceSum, axes);
+        }
+        let others = self.pieces.0.iter().fold(axes, AxisSet::without);
+        over(CollectiveKind::AllReduceSum, others) + over(CollectiveKind::ReduceScatter, self.pieces.0)
+    }
+
+    /// Time of gathering so many weights that replicas updated in pieces.
+    pub(crate) fn gather(&self, elements: u64, prices: &Prices<'_>) -> u64 {
+        prices.collective(CollectiveKind::AllGather, self.pieces.0, elements, self.precision.compute())
     }
 
     /// Time of the update of so many elements.
@@ -165,15 +199,23 @@ impl Step {
         }
     }
 
-    /// Bytes a parameter takes: compute copy, fp32 master, moments, fp32 gradient, each aligned.
-    pub(crate) fn bytes(&self, shard: &Shard) -> u64 {
-        self.bytes_of(shard.elements)
+    /// What [`Self::norm`] takes at least, however many parameters share a kernel: reading them.
+    pub(crate) fn norm_floor(&self, elements: u64, model: &CostModel) -> u64 {
+        let read = model.rank_bandwidth().time(DType::F32.bytes(elements)).get();
+        if self.clips { read.saturating_sub(1) } else { 0 }
     }
 
-    /// [`Self::bytes`] of so many elements.
-    pub(crate) fn bytes_of(&self, elements: u64) -> u64 {
-        let aligned = |width: u64| (width * elements).div_ceil(ALIGNMENT) * ALIGNMENT;
-        let masters = u64::from(self.precision.has_master());
-        aligned(self.precision.compute().width()) + (masters + self.optimizer.states() + 1) * aligned(4)
+    /// Bytes a parameter takes: compute copy, fp32 master, moments, fp32 gradient, each aligned.
+    pub(crate) fn bytes(&self, shard: &Shard) -> u64 {
+        self.bytes_of(shard.elements, self.pieces_of(shard))
+    }
+
+    /// Bytes of so many elements whose master and moments are split into pieces; of pieces that do not divide them, a
+    /// bound from below.
+    pub(crate) fn bytes_of(&self, elements: u64, pieces: u64) -> u64 {
+        let aligned = |width: u64, elements: u64| (width * elements).div_ceil(ALIGNMENT) * ALIGNMENT;
+        let states = u64::from(self.precision.has_master()) + self.optimizer.states();
+        let compute = self.precision.compute().width();
+        aligned(compute, elements) + aligned(4, elements) + states * aligned(4, elements / pieces)
     }
 }

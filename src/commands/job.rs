@@ -54,7 +54,7 @@ pub(crate) struct JobArguments {
     /// time, cost, energy or memory.
     #[arg(long, value_parser = objective)]
     objective: Option<Objective>,
-    /// Pinned or bounded choices, as in `tp=8,pp<=4,sp=true,microbatch=1,schedule=1f1b`.
+    /// Pinned or bounded choices, as in `tp=8,pp<=4,sp=true,microbatch=1,schedule=1f1b,zero=1,recompute=full`.
     #[arg(long)]
     pin: Option<String>,
     /// Engine whose rules apply.

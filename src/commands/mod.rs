@@ -14,6 +14,7 @@ mod run;
 mod simulate;
 mod step_views;
 mod views;
+mod whatif;
 
 use clap::{Parser, Subcommand};
 use meshwright::Failure;
@@ -45,9 +46,8 @@ enum Command {
     Model(model::Arguments),
     /// Say what a cluster is.
     Cluster(cluster::Arguments),
-    /// Not built yet.
-    #[command(hide = true)]
-    Whatif(NotBuilt),
+    /// Say what a plan would do if something were otherwise.
+    Whatif(whatif::Arguments),
     /// Not built yet.
     #[command(hide = true)]
     Profile(NotBuilt),
@@ -94,7 +94,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Report(a) => report::command(a),
         Command::Model(a) => model::command(a),
         Command::Cluster(a) => cluster::command(a),
-        Command::Whatif(a) => not_built("whatif", &a),
+        Command::Whatif(a) => whatif::command(a),
         Command::Profile(a) => not_built("profile", &a),
         Command::Check(a) => not_built("check", &a),
         Command::Export(a) => not_built("export", &a),

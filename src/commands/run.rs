@@ -99,10 +99,9 @@ pub(crate) fn ready(job: &Job) -> Result<(), Failure> {
         let message = format!("run.backend: `{}` is not built yet", job.run.backend);
         return Err(Failure::new(message, "write backend = \"cpu\", or pass --backend cpu"));
     }
-    if job.training.precision != Precision::Fp32 {
-        let message =
-            format!("training.precision: the cpu backend runs fp32, this is {}", job.training.precision);
-        return Err(Failure::new(message, "plan with precision = \"fp32\", or pass --precision fp32"));
+    if job.training.precision == Precision::Fp8 {
+        let message = "training.precision: the cpu backend runs fp32, bf16 and fp16, this is fp8";
+        return Err(Failure::new(message, "plan with precision = \"bf16\", or pass --precision bf16"));
     }
     if job.run.data.is_none() {
         let fix = "write `data = \"a text file or folder\"` under [run], or pass --data";

@@ -44,6 +44,7 @@ pub(crate) struct AlternativeView {
     mesh: MeshView,
     microbatch: u64,
     schedule: String,
+    optimizer_sharding: String,
     step_time_s: f64,
     peak_memory_bytes: Bytes,
 }
@@ -181,6 +182,7 @@ pub(crate) fn plan_view(plan: &Plan, seconds: f64) -> PlanView {
                 mesh: mesh_view(&a.mesh, a.sequence_parallel),
                 microbatch: a.micro_batch,
                 schedule: a.schedule.to_string(),
+                optimizer_sharding: a.state_sharding.to_string(),
                 step_time_s: a.step_time_s,
                 peak_memory_bytes: a.peak_memory_bytes,
             })
@@ -204,18 +206,27 @@ fn describe(mesh: &meshwright_ir::Mesh, sp: bool) -> String {
     if sp { format!("{parts} · sp") } else { parts }
 }
 
+/// `, zero-1`, or nothing.
+fn sharding(sharding: meshwright_ir::StateSharding) -> String {
+    match sharding {
+        meshwright_ir::StateSharding::None => String::new(),
+        meshwright_ir::StateSharding::Zero1 => format!(", {sharding}"),
+    }
+}
+
 /// The plan in one line.
 pub(crate) fn headline(plan: &Plan) -> String {
     let job = &plan.job;
     format!(
-        "{} on {} of {}: {}, micro-batch {} × {}, {}",
+        "{} on {} of {}: {}, micro-batch {} × {}, {}{}",
         job.model.name,
         count(u64::from(plan.mesh.ranks()), "rank"),
         job.cluster.name,
         describe(&plan.mesh, plan.sequence_parallel()),
         plan.micro_batch,
         plan.micro_batches,
-        plan.schedule
+        plan.schedule,
+        sharding(plan.state_sharding)
     )
 }
 
@@ -247,6 +258,7 @@ pub(crate) fn plan_text(plan: &Plan) -> String {
                 seconds(p.step_time_band_s.1)
             ),
         ],
+        vec!["recompute".into(), plan.recompute_summary()],
         vec!["throughput".into(), format!("{:.0} tokens/s", plan.tokens() as f64 / p.step_time_s)],
         vec!["MFU".into(), format!("{:.1} %", 100.0 * mfu(plan, p.step_time_s))],
         vec![
@@ -273,10 +285,11 @@ pub(crate) fn plan_text(plan: &Plan) -> String {
         rows.extend(plan.search.alternatives.iter().map(|a| {
             vec![
                 format!(
-                    "{}, micro-batch {}, {}",
+                    "{}, micro-batch {}, {}{}",
                     describe(&a.mesh, a.sequence_parallel),
                     a.micro_batch,
-                    a.schedule
+                    a.schedule,
+                    sharding(a.state_sharding)
                 ),
                 seconds(a.step_time_s),
                 a.peak_memory_bytes.to_string(),

@@ -1,9 +1,14 @@
 //! Tests of the whole path: plans of many kinds are lowered, checked, run and simulated, and must agree.
 
+mod bounds;
 mod cli;
 mod conformance;
 mod determinism;
+mod folding;
+mod layering;
 mod parity;
 mod plans;
 mod planted;
 mod planting;
+mod scale;
+mod whatif;

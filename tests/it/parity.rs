@@ -137,3 +137,41 @@ fn zero_1_learns_the_same_with_less_state() {
         }
     }
 }
+
+/// Sixteen bits round, and every layout rounds where it must: losses stay near those of one rank in the same precision.
+#[test]
+fn sixteen_bits_learn_what_one_rank_learns_in_sixteen_bits() {
+    use meshwright_ir::Precision::{Bf16, Fp16};
+    for precision in [Bf16, Fp16] {
+        for model in [plans::gpt(2), plans::qwen(2)] {
+            let in_precision = |dp, tp, pp, sp, zero| {
+                let shape = shape(model.clone(), dp, tp, pp, sp, Schedule::OneForwardOneBackward);
+                let mut plan = plans::plan(&shape, &mut plans::megatron(sp)).unwrap();
+                plan.job.training.precision = precision;
+                if zero {
+                    plan.state_sharding = meshwright_ir::StateSharding::Zero1;
+                }
+                run(&plan, 12)
+            };
+            let (full, reference) = (single(model.clone(), 12), in_precision(1, 1, 1, false, false));
+            assert_ne!(full.losses, reference.losses, "nothing was rounded");
+            for (dp, tp, pp, sp, zero) in [
+                (4, 1, 1, false, true),
+                (1, 4, 1, true, false),
+                (1, 1, 4, false, false),
+                (2, 2, 1, true, true),
+            ] {
+                let outcome = in_precision(dp, tp, pp, sp, zero);
+                for (a, b) in reference.losses.iter().zip(&outcome.losses) {
+                    let what = format!("{} {precision} dp{dp} tp{tp} pp{pp}", model.name);
+                    assert!((a - b).abs() <= 4e-3 * a.abs(), "{what}: {b} instead of {a}");
+                }
+            }
+            let drop = |o: &RunOutcome| o.losses[0] - o.losses[11];
+            assert!(
+                (drop(&reference) - drop(&full)).abs() <= 0.1 * drop(&full),
+                "{precision} learns otherwise"
+            );
+        }
+    }
+}

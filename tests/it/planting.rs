@@ -1,10 +1,76 @@
-//! Ways of breaking a program: find an instruction, change its parts, put it back.
+//! Correct programs, ways of breaking them (find an instruction, change its parts, put it back), and who notices.
 
-use meshwright_ir::AxisSet;
+use crate::parity::{options, shape};
+use crate::plans::{self, Shape, gpt};
+use meshwright_executor::{Cpu, RunOptions, train};
 use meshwright_ir::program::{
     Action, BufferClass, CodeBuilder, Collective, CollectiveKind, Exchange, Kernel, OpKernel, Parts, Pass,
     Program, Stream,
 };
+use meshwright_ir::{AxisSet, Optimizer, Plan, Recompute, Schedule, StateSharding};
+
+/// Which correct program a bug is planted in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Base {
+    /// dp 2, tp 2 with sequence parallelism, two micro-batches.
+    Square,
+    /// tp 2 with sequence parallelism, pp 2, four micro-batches of 1F1B.
+    Stages,
+    /// pp 3, four micro-batches of GPipe: every frame lives until its backward.
+    Chain,
+    /// dp 2, tp 2, strategies drawn at random.
+    Drawn,
+    /// dp 2, tp 2 with sequence parallelism, replicas updating a piece each.
+    Split,
+    /// tp 2, every layer recomputed.
+    Again,
+}
+
+impl Base {
+    pub(crate) const ALL: [Base; 6] =
+        [Base::Square, Base::Stages, Base::Chain, Base::Drawn, Base::Split, Base::Again];
+
+    pub(crate) fn program(self) -> Program {
+        let shape = |dp, tp, pp, sp, schedule| shape(gpt(2), dp, tp, pp, sp, schedule);
+        let megatron = &mut plans::megatron(true);
+        match self {
+            Base::Square => lowered(&shape(2, 2, 1, true, Schedule::Gpipe), megatron, |_| ()),
+            Base::Stages => lowered(&shape(1, 2, 2, true, Schedule::OneForwardOneBackward), megatron, |_| ()),
+            Base::Chain => lowered(&shape(1, 1, 3, false, Schedule::Gpipe), megatron, |_| ()),
+            Base::Drawn => lowered(&shape(2, 2, 1, false, Schedule::Gpipe), &mut plans::random(3), |_| ()),
+            Base::Split => lowered(&shape(2, 2, 1, true, Schedule::Gpipe), megatron, |plan| {
+                plan.state_sharding = StateSharding::Zero1;
+            }),
+            Base::Again => lowered(&shape(1, 2, 1, false, Schedule::Gpipe), megatron, |plan| {
+                plan.recompute.fill(Recompute::Full);
+            }),
+        }
+    }
+}
+
+/// The program of a plan of that shape, changed by `change`, with plain SGD.
+pub(crate) fn lowered(shape: &Shape, choose: &mut plans::Choose<'_>, change: fn(&mut Plan)) -> Program {
+    let mut plan = plans::plan(shape, choose).unwrap();
+    plan.job.training.optimizer = Optimizer::Sgd;
+    change(&mut plan);
+    meshwright_lowering::lower(&plan).unwrap()
+}
+
+pub(crate) fn losses(program: Program) -> Result<Vec<f64>, String> {
+    let checked = program.check().map_err(|f| format!("check: {}", f.rule))?;
+    let options = RunOptions { learning_rate: 0.5, clip: 0.2, warmup: 0, ..options(4) };
+    let outcome = train(&checked, &Cpu, &plans::ids, &options, &|_, _, _| {});
+    outcome.map(|o| o.losses).map_err(|e| format!("run: {e}"))
+}
+
+/// Who notices that the program is wrong.
+pub(crate) fn caught(program: Program, reference: &[f64]) -> String {
+    match losses(program) {
+        Ok(found) if reference.iter().zip(&found).all(|(a, b)| (a - b).abs() <= 1e-5 * a) => "nobody".into(),
+        Ok(_) => "parity".into(),
+        Err(who) => who,
+    }
+}
 
 /// Applies `change` to the `nth` instruction of a role that is like that.
 pub(crate) fn edit(
@@ -71,14 +137,24 @@ pub(crate) fn ops(pass: Pass, like: impl Fn(&OpKernel) -> bool) -> impl Fn(&Prog
     kernels(move |k| matches!(k, Kernel::Op(o) if o.pass == pass && like(o)))
 }
 
-/// All-reduces over exactly these axes of buffers of that class, in one role.
-pub(crate) fn sums(role: usize, axes: AxisSet, class: BufferClass) -> impl Fn(&Program, &Parts) -> bool {
+/// Collectives of that kind over exactly these axes on buffers of that class, in one role.
+pub(crate) fn collectives(
+    role: usize,
+    kind: CollectiveKind,
+    axes: AxisSet,
+    class: BufferClass,
+) -> impl Fn(&Program, &Parts) -> bool {
     move |p, i| {
-        let classes = i.writes.iter().map(|b| p.roles[role].buffers[*b as usize].class);
-        matches!(i.action, Action::Collective(c) if p.collectives[c as usize].axes == axes
-            && p.collectives[c as usize].kind == CollectiveKind::AllReduceSum)
-            && classes.into_iter().all(|c| c == class)
+        let mut classes = i.writes.iter().map(|b| p.roles[role].buffers[*b as usize].class);
+        matches!(i.action, Action::Collective(c)
+            if p.collectives[c as usize].axes == axes && p.collectives[c as usize].kind == kind)
+            && classes.all(|c| c == class)
     }
+}
+
+/// Such all-reduces.
+pub(crate) fn sums(role: usize, axes: AxisSet, class: BufferClass) -> impl Fn(&Program, &Parts) -> bool {
+    collectives(role, CollectiveKind::AllReduceSum, axes, class)
 }
 
 /// Exchanges like that.

@@ -6,8 +6,8 @@ use crate::source::{locate, named, read};
 use crate::toml_text::parse;
 use crate::{ZooError, localhost, model};
 use meshwright_ir::{
-    Cluster, DType, HostProfile, Job, JobCluster, JobFile, JobModel, JobRun, JobSearch, JobTraining, Pin,
-    Precision, Run, Search, Source, Training,
+    Cluster, DType, DeviceKind, HostProfile, Job, JobCluster, JobFile, JobModel, JobRun, JobSearch,
+    JobTraining, Pin, Precision, Run, Search, Source, Training,
 };
 use std::path::Path;
 
@@ -212,11 +212,15 @@ fn precision(asked: Option<Precision>, cluster: &Cluster) -> Result<Precision, Z
     let peak = &cluster.device.peak;
     let usual = if peak.contains_key(&DType::Bf16) { Precision::Bf16 } else { Precision::Fp32 };
     let precision = asked.unwrap_or(usual);
-    let lacking = [precision.matmul(), precision.compute()].into_iter().find(|d| !peak.contains_key(d));
+    // A CPU computes 16-bit tensors in fp32, at fp32's rate.
+    let widens = cluster.device.kind == DeviceKind::Cpu;
+    let has =
+        |d: &DType| peak.contains_key(d) || (widens && d.width() == 2 && peak.contains_key(&DType::F32));
+    let lacking = [precision.matmul(), precision.compute()].into_iter().find(|d| !has(d));
     match lacking {
         None => Ok(precision),
         Some(dtype) => {
-            let whole = |p: &Precision| peak.contains_key(&p.matmul()) && peak.contains_key(&p.compute());
+            let whole = |p: &Precision| has(&p.matmul()) && has(&p.compute());
             let all = [Precision::Fp32, Precision::Fp16, Precision::Bf16, Precision::Fp8];
             let known: Vec<_> = all.iter().filter(|p| whole(p)).map(Precision::to_string).collect();
             let found = format!("{precision}, but {} gives no {dtype} rate", cluster.name);

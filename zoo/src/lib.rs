@@ -10,9 +10,9 @@ mod toml_text;
 
 pub use clusters::{
     Constants, DeviceConstants, LevelConstants, apply_constants, cluster, cluster_from_toml, cluster_presets,
-    constants, constants_from_toml, host_profile, localhost,
+    constants, constants_from_toml, host_profile, localhost, resize,
 };
 pub use error::ZooError;
 pub use job::{job_file, job_from_toml, merge, resolve, resolve_cluster};
 pub use models::{families, model, model_from_config, model_from_toml, model_presets};
-pub use source::hash;
+pub use source::{hash, nearest};

@@ -49,7 +49,7 @@ pub(crate) fn read(path: &Path, name: &str, field: &str) -> Result<String, ZooEr
 }
 
 /// The candidate that a misspelt word most likely meant: one that it begins, or within two edits or a third of its length.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let candidates: Vec<&str> = candidates.into_iter().collect();
     if let Some(whole) = candidates.iter().find(|c| word.len() >= 3 && c.starts_with(word)) {
         return Some(whole);

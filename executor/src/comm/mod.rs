@@ -29,6 +29,12 @@ pub enum CommError {
         /// The first failure of the run.
         cause: Arc<str>,
     },
+    /// This rank's own work panicked.
+    #[error("panicked: {message}")]
+    Panicked {
+        /// What the panic said.
+        message: Arc<str>,
+    },
     /// Buffers of one call do not fit one another, locally or between ranks.
     #[error("{call} on rank {rank}: {actual} elements where {expected} are needed")]
     SizeMismatch {

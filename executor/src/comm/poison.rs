@@ -54,15 +54,16 @@ impl Poison {
         }
     }
 
-    /// Runs one rank's work and turns a panic in it into a failure that names `who`; the result is then
-    /// `Poisoned` with the first failure of the run. The panic hook has printed the panic already.
+    /// Runs one rank's work and turns a panic in it into a failure that names `who`, and for the caller into an error of its
+    /// own, so that the run can tell the rank that panicked from those it stopped. The panic hook has printed it already.
     pub fn guard<T>(&self, who: &str, work: impl FnOnce() -> T) -> Result<T, CommError> {
         // What a panicking rank leaves half-written is not looked at again: the run is over.
         catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
             let text = payload.downcast_ref::<&str>().copied();
             let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-            self.tell(format!("{who} panicked: {}", text.unwrap_or("no message")));
-            CommError::Poisoned { cause: self.cause().expect("a cause was just told") }
+            let message = text.unwrap_or("no message");
+            self.tell(format!("{who} panicked: {message}"));
+            CommError::Panicked { message: message.into() }
         })
     }
 

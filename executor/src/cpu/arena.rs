@@ -5,17 +5,24 @@
 //! [`Checked`]: meshwright_ir::program::Checked
 #![allow(unsafe_code)]
 
+use half::{bf16, f16};
 use meshwright_ir::Bytes;
 use meshwright_ir::program::Buffer;
 use std::cell::UnsafeCell;
 
-/// fp32 words, zero at first.
+/// An element type whose every bit pattern is a value.
+pub(super) trait Word: Copy {}
+impl Word for f32 {}
+impl Word for bf16 {}
+impl Word for f16 {}
+
+/// Memory in fp32 words, zero at first.
 pub(super) struct Arena {
     words: Box<[UnsafeCell<f32>]>,
 }
 
-// SAFETY: shared access goes through `get` and `get_mut`, whose callers hold the program's proof that no two threads use
-// overlapping ranges at once unless both only read.
+// SAFETY: shared access goes through `words` and `words_mut`, whose callers hold the program's proof that no two threads
+// use overlapping ranges at once unless both only read.
 unsafe impl Sync for Arena {}
 
 impl Arena {
@@ -26,52 +33,42 @@ impl Arena {
         Self { words }
     }
 
-    fn start(&self, buffer: &Buffer) -> *mut f32 {
-        let (from, words) = ((buffer.offset.0 / 4) as usize, buffer.elements as usize);
-        self.words[from..from + words].as_ptr() as *mut f32
+    /// Start of `elements` words of type W from a byte offset; panics outside the arena or where W would lie askew.
+    fn start<W: Word>(&self, offset: Bytes, elements: usize) -> *mut W {
+        let (from, bytes) = (offset.0 as usize, elements * size_of::<W>());
+        assert!(from + bytes <= self.words.len() * 4 && from.is_multiple_of(size_of::<W>()));
+        self.words.as_ptr().cast::<u8>().wrapping_add(from).cast_mut().cast()
     }
 
     /// The elements of a buffer.
     ///
     /// # Safety
-    /// No thread may write any of them while the slice lives.
-    pub(super) unsafe fn get(&self, buffer: &Buffer) -> &[f32] {
-        // SAFETY: the range was checked by `start`; the caller vouches for the rest.
-        unsafe { std::slice::from_raw_parts(self.start(buffer), buffer.elements as usize) }
+    /// No thread may write any of them while the slice lives; W must be the buffer's element type or, for ids, f32.
+    pub(super) unsafe fn words<W: Word>(&self, buffer: &Buffer) -> &[W] {
+        let n = buffer.elements as usize;
+        // SAFETY: `start` checked the range; the caller vouches for the rest.
+        unsafe { std::slice::from_raw_parts(self.start(buffer.offset, n), n) }
     }
 
     /// The elements of a buffer, to be written.
     ///
     /// # Safety
-    /// No other reference to any of them may be used while the slice lives.
+    /// No other reference to any of them may be used while the slice lives; W as for [`Arena::words`].
     #[allow(clippy::mut_from_ref)]
-    pub(super) unsafe fn get_mut(&self, buffer: &Buffer) -> &mut [f32] {
-        // SAFETY: the range was checked by `start`; the caller vouches for the rest.
-        unsafe { std::slice::from_raw_parts_mut(self.start(buffer), buffer.elements as usize) }
+    pub(super) unsafe fn words_mut<W: Word>(&self, buffer: &Buffer) -> &mut [W] {
+        let n = buffer.elements as usize;
+        // SAFETY: `start` checked the range; the caller vouches for the rest.
+        unsafe { std::slice::from_raw_parts_mut(self.start(buffer.offset, n), n) }
     }
 
-    /// A run of buffers that follow each other without a gap, as one slice to be written.
+    /// `words` fp32 words from the start of a buffer: a run of buffers that follow each other without a gap.
     ///
     /// # Safety
-    /// As for [`Arena::get_mut`], for all of them.
+    /// As for [`Arena::words_mut`], for all of them.
     #[allow(clippy::mut_from_ref)]
     pub(super) unsafe fn run_mut(&self, first: &Buffer, words: usize) -> &mut [f32] {
-        let from = (first.offset.0 / 4) as usize;
-        let start = self.words[from..from + words].as_ptr() as *mut f32;
-        // SAFETY: the range was checked by the slice above; the caller vouches for the rest.
-        unsafe { std::slice::from_raw_parts_mut(start, words) }
-    }
-
-    /// The elements of a buffer while no step runs.
-    pub(super) fn exclusive(&mut self, buffer: &Buffer) -> &mut [f32] {
-        // SAFETY: `&mut self` excludes every other reference.
-        unsafe { self.get_mut(buffer) }
-    }
-
-    /// A copy of a buffer while no step runs.
-    pub(super) fn copy_of(&self, buffer: &Buffer) -> Vec<f32> {
-        // SAFETY: the arena's owner calls this between steps only, when no stream thread exists.
-        unsafe { self.get(buffer) }.to_vec()
+        // SAFETY: `start` checked the range; the caller vouches for the rest.
+        unsafe { std::slice::from_raw_parts_mut(self.start(first.offset, words), words) }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::kernels::{
     rope,
 };
 use meshwright_ir::program::{Kernel, OpKernel, Pass};
-use meshwright_ir::{ActivationKind, AxisSet, IdSource, Mesh, NormKind, Op, Optimizer};
+use meshwright_ir::{ActivationKind, AxisSet, DType, IdSource, Mesh, NormKind, Op, Optimizer};
 use std::num::NonZeroUsize;
 
 /// What a kernel may look at beside its operands.
@@ -77,34 +77,51 @@ pub(super) fn run(
             let before = if *accumulate { f64::from(writes[0][0]) } else { 0.0 };
             writes[0][0] = (before + sum / *replicas as f64) as f32;
         }
-        Kernel::Update { optimizer: rule, decays, piece, .. } => {
+        Kernel::Update { optimizer: rule, decays, piece, dtype, .. } => {
             let s = site.settings;
-            let factor = if s.clip > 0.0 {
-                optimizer::clip_factor(f64::from(reads[1][0]).sqrt(), s.clip)
-            } else {
-                1.0
-            };
+            // The norm is of scaled gradients. Where it is not finite, something overflowed: nobody updates.
+            let norm = f64::from(reads[1][0]).sqrt() / s.loss_scale;
+            if !norm.is_finite() {
+                return;
+            }
+            let clipped = if s.clip > 0.0 { optimizer::clip_factor(norm, s.clip) } else { 1.0 };
+            let factor = (f64::from(clipped) / s.loss_scale) as f32;
             let mine = site.range(*piece, reads[0].len());
             let gradient = &reads[0][mine.clone()];
             match (rule, writes) {
-                (Optimizer::Adamw, [weight, m, v]) => {
-                    // Betas and epsilon as Megatron-LM's GPT recipes set them (0.9, 0.95, 1e-8).
-                    let decay = if *decays { s.weight_decay as f32 } else { 0.0 };
-                    let constants = optimizer::AdamW {
-                        rate: s.rate as f32,
-                        beta1: 0.9,
-                        beta2: 0.95,
-                        epsilon: 1e-8,
-                        decay,
-                    };
-                    optimizer::adamw(&constants, s.step + 1, factor, &mut weight[mine], gradient, m, v);
+                // Mixed precision: the master is updated and the compute copy follows it.
+                (rule, [weight, master, state @ ..]) if *dtype != DType::F32 => {
+                    update(*rule, site, factor, *decays, master, gradient, state);
+                    weight[mine].copy_from_slice(master);
                 }
-                (Optimizer::Sgd, [weight]) => {
-                    optimizer::sgd(s.rate as f32, factor, &mut weight[mine], gradient)
+                (rule, [weight, state @ ..]) => {
+                    update(*rule, site, factor, *decays, &mut weight[mine], gradient, state);
                 }
-                _ => panic!("an update with {rule} has other state than its rule keeps"),
+                _ => panic!("an update writes a weight"),
             }
         }
+    }
+}
+
+/// One step of the rule on fp32 parameters. Betas and epsilon as Megatron-LM's GPT recipes set them (0.9, 0.95, 1e-8).
+fn update(
+    rule: Optimizer,
+    site: &Site<'_, '_>,
+    factor: f32,
+    decays: bool,
+    weight: &mut [f32],
+    gradient: &[f32],
+    state: &mut [&mut [f32]],
+) {
+    let rate = site.settings.rate as f32;
+    match (rule, state) {
+        (Optimizer::Adamw, [m, v]) => {
+            let decay = if decays { site.settings.weight_decay as f32 } else { 0.0 };
+            let constants = optimizer::AdamW { rate, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, decay };
+            optimizer::adamw(&constants, site.settings.updates + 1, factor, weight, gradient, m, v);
+        }
+        (Optimizer::Sgd, []) => optimizer::sgd(rate, factor, weight, gradient),
+        _ => panic!("an update with {rule} has other state than its rule keeps"),
     }
 }
 
@@ -240,7 +257,7 @@ fn run_op(
                     writes[0][0] = if first { sum } else { writes[0][0] + sum };
                 }
                 Pass::BackwardInput | Pass::BackwardWeight => {
-                    let scale = 1.0 / site.tokens as f32;
+                    let scale = (site.settings.loss_scale / site.tokens as f64) as f32;
                     cross_entropy::backward(
                         &shard,
                         reads[0],

@@ -1,15 +1,17 @@
 //! The CPU backend: one thread per rank and stream walks its instructions in order; an instruction waits, parked, until
 //! those it names in `after` are complete. Kernels run on the thread that walks the compute stream, collectives on the
-//! thread of theirs, so communication overlaps compute as far as cores allow. fp32 only.
+//! thread of theirs, so communication overlaps compute as far as cores allow. Tensors may be stored in fp32, bf16 or fp16.
 
 mod arena;
 mod dispatch;
+mod operands;
 mod walk;
 
 use crate::backend::{Backend, Measured, Rank, RunError, StepSettings, Wires};
 use arena::Arena;
-use meshwright_ir::program::{Checked, Kernel};
+use meshwright_ir::program::{Buffer, Checked, Kernel};
 use meshwright_ir::{Bytes, DType};
+use operands::{Output, input};
 use walk::Live;
 
 /// The host's processor cores.
@@ -22,13 +24,18 @@ impl Backend for Cpu {
     }
 
     fn check(&self, program: &Checked) -> Result<(), RunError> {
-        let fp32 = |dtype: DType| matches!(dtype, DType::F32 | DType::I32);
+        let known = |dtype: DType| dtype != DType::F8;
         let refuse =
             |what: String, fix: &str| Err(RunError::Unsupported { backend: "cpu", what, fix: fix.into() });
         for role in &program.roles {
-            if let Some(b) = role.buffers.iter().find(|b| !fp32(b.dtype) || b.offset.0 % 4 != 0) {
-                let what = format!("buffer {} in {}", program.names[b.name as usize], b.dtype);
-                return refuse(what, "plan with training.precision = \"fp32\"");
+            let name = |b: &Buffer| &program.names[b.name as usize];
+            if let Some(b) = role.buffers.iter().find(|b| !known(b.dtype)) {
+                let what = format!("buffer {} in {}", name(b), b.dtype);
+                return refuse(what, "plan with training.precision = \"fp32\", \"bf16\" or \"fp16\"");
+            }
+            if let Some(b) = role.buffers.iter().find(|b| !b.offset.0.is_multiple_of(4)) {
+                let what = format!("buffer {} at byte {}", name(b), b.offset.0);
+                return refuse(what, "place every buffer at a multiple of 4 bytes");
             }
             if role.arena > Bytes::gib(64) {
                 return refuse(
@@ -72,12 +79,18 @@ struct CpuRank<'p> {
 
 impl Rank for CpuRank<'_> {
     fn write(&mut self, buffer: u32, values: &[f32]) {
-        self.arena
-            .exclusive(&self.program.code_of(self.rank).buffers[buffer as usize])
-            .copy_from_slice(values);
+        let buffer = &self.program.code_of(self.rank).buffers[buffer as usize];
+        // SAFETY: `&mut self`: no step runs, and nobody else has the arena.
+        #[allow(unsafe_code)]
+        let mut output = unsafe { Output::open(&self.arena, buffer, false) };
+        output.values().copy_from_slice(values);
+        output.close();
     }
     fn read(&self, buffer: u32) -> Vec<f32> {
-        self.arena.copy_of(&self.program.code_of(self.rank).buffers[buffer as usize])
+        let buffer = &self.program.code_of(self.rank).buffers[buffer as usize];
+        // SAFETY: the stream threads exist only inside `step`, which has `&mut self`.
+        #[allow(unsafe_code)]
+        unsafe { input(&self.arena, buffer) }.into_owned()
     }
     fn step(&mut self, settings: &StepSettings<'_>) -> Result<Measured, RunError> {
         walk::step(self.program, self.rank, &self.wires, &self.arena, &mut self.live, settings)

@@ -5,11 +5,13 @@
 
 use super::arena::Arena;
 use super::dispatch::{Site, run};
+use super::operands::{Output, input};
 use crate::backend::{Measured, RunError, StepSettings, Wires};
 use crate::comm::{CommError, Reduce};
 use meshwright_ir::program::{Action, BufferClass, Checked, Code, Collective, CollectiveKind};
 use meshwright_ir::trace::{MemoryPoint, Span};
-use meshwright_ir::{Bytes, Time};
+use meshwright_ir::{Bytes, DType, Time};
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -228,26 +230,34 @@ impl Walker<'_, '_> {
                     tokens: self.program.tokens,
                     settings: self.settings,
                 };
-                let outputs: Vec<&meshwright_ir::program::Buffer> = writes.iter().map(buffer).collect();
                 // SAFETY: the program is checked: nobody else touches what this instruction writes, or writes what it
                 // reads, until it is complete. A buffer that it both reads and writes is read through the written slice
                 // only, so its place among the reads is left empty.
-                let mut outputs: Vec<&mut [f32]> =
-                    outputs.into_iter().map(|b| unsafe { self.arena.get_mut(b) }).collect();
-                let inputs: Vec<&[f32]> = reads
+                let inputs: Vec<Cow<'_, [f32]>> = reads
                     .iter()
-                    .map(|b| if writes.contains(b) { &[][..] } else { unsafe { self.arena.get(buffer(b)) } })
+                    .map(|b| match writes.contains(b) {
+                        true => Cow::Borrowed(&[][..]),
+                        false => unsafe { input(self.arena, buffer(b)) },
+                    })
                     .collect();
-                run(&self.program.kernels[n as usize], &site, &inputs, &mut outputs, scratch);
+                let open = |b: &u32| unsafe { Output::open(self.arena, buffer(b), reads.contains(b)) };
+                let mut outputs: Vec<Output<'_>> = writes.iter().map(open).collect();
+                let inputs: Vec<&[f32]> = inputs.iter().map(|i| &**i).collect();
+                let mut values: Vec<&mut [f32]> = outputs.iter_mut().map(Output::values).collect();
+                run(&self.program.kernels[n as usize], &site, &inputs, &mut values, scratch);
+                outputs.into_iter().for_each(Output::close);
                 Ok(())
             }
             Action::Collective(n) => self.collective(&self.program.collectives[n as usize], reads, writes),
             Action::Exchange(n) => {
                 let link = &self.wires.links[&self.program.exchanges[n as usize].peer];
                 // SAFETY: as above; what is sent and what is received are different buffers.
-                let send = reads.first().map(|b| unsafe { self.arena.get(buffer(b)) });
-                let receive = writes.first().map(|b| unsafe { self.arena.get_mut(buffer(b)) });
-                link.exchange(send, receive)
+                let send = reads.first().map(|b| unsafe { input(self.arena, buffer(b)) });
+                let mut receive =
+                    writes.first().map(|b| unsafe { Output::open(self.arena, buffer(b), false) });
+                link.exchange(send.as_deref(), receive.as_mut().map(Output::values))?;
+                receive.into_iter().for_each(Output::close);
+                Ok(())
             }
         }
     }
@@ -258,26 +268,32 @@ impl Walker<'_, '_> {
         match c.kind {
             CollectiveKind::AllReduceSum | CollectiveKind::AllReduceMax => {
                 let op = if c.kind == CollectiveKind::AllReduceMax { Reduce::Max } else { Reduce::Sum };
-                for (from, into) in reads.iter().zip(writes).filter(|(r, w)| r != w) {
-                    // SAFETY: as in `execute`; two different buffers.
-                    unsafe {
-                        self.arena.get_mut(buffer(*into)).copy_from_slice(self.arena.get(buffer(*from)))
-                    };
+                if c.dtype == DType::F32 && reads == writes {
+                    for run in contiguous(self.code, writes) {
+                        let words = run.iter().map(|b| buffer(*b).elements as usize).sum();
+                        // SAFETY: as in `execute`; the run covers exactly the written buffers.
+                        group.all_reduce(unsafe { self.arena.run_mut(buffer(run[0]), words) }, op)?;
+                    }
+                    return Ok(());
                 }
-                for run in contiguous(self.code, writes) {
-                    let words = run.iter().map(|b| buffer(*b).elements as usize).sum();
-                    // SAFETY: as in `execute`; the run covers exactly the written buffers.
-                    group.all_reduce(unsafe { self.arena.run_mut(buffer(run[0]), words) }, op)?;
+                for (from, into) in reads.iter().zip(writes) {
+                    // SAFETY: as in `execute`; one buffer, or two different ones.
+                    let mut output = unsafe { Output::open(self.arena, buffer(*into), from == into) };
+                    if from != into {
+                        output.values().copy_from_slice(&unsafe { input(self.arena, buffer(*from)) });
+                    }
+                    group.all_reduce(output.values(), op)?;
+                    output.close();
                 }
                 Ok(())
             }
             CollectiveKind::AllGather | CollectiveKind::ReduceScatter if reads == writes => {
-                let own =
-                    |len: usize| len / group.size() * group.rank()..len / group.size() * (group.rank() + 1);
                 for b in writes {
                     // SAFETY: as in `execute`; one buffer, borrowed once.
-                    let whole = unsafe { self.arena.get_mut(buffer(*b)) };
-                    let mine = own(whole.len());
+                    let mut output = unsafe { Output::open(self.arena, buffer(*b), true) };
+                    let whole = output.values();
+                    let size = whole.len() / group.size();
+                    let mine = size * group.rank()..size * (group.rank() + 1);
                     let mut piece = whole[mine.clone()].to_vec();
                     if c.kind == CollectiveKind::AllGather {
                         group.all_gather(&piece, whole)?;
@@ -285,18 +301,22 @@ impl Walker<'_, '_> {
                         group.reduce_scatter(whole, &mut piece)?;
                         whole[mine].copy_from_slice(&piece);
                     }
+                    output.close();
                 }
                 Ok(())
             }
             CollectiveKind::AllGather | CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => {
                 // SAFETY: as in `execute`; two different buffers.
-                let (from, into) =
-                    unsafe { (self.arena.get(buffer(reads[0])), self.arena.get_mut(buffer(writes[0]))) };
+                let (from, mut output) = unsafe {
+                    (input(self.arena, buffer(reads[0])), Output::open(self.arena, buffer(writes[0]), false))
+                };
                 match c.kind {
-                    CollectiveKind::AllGather => group.all_gather(from, into),
-                    CollectiveKind::ReduceScatter => group.reduce_scatter(from, into),
-                    _ => group.all_to_all(from, into),
+                    CollectiveKind::AllGather => group.all_gather(&from, output.values())?,
+                    CollectiveKind::ReduceScatter => group.reduce_scatter(&from, output.values())?,
+                    _ => group.all_to_all(&from, output.values())?,
                 }
+                output.close();
+                Ok(())
             }
         }
     }

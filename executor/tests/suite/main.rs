@@ -4,6 +4,7 @@ mod attention;
 mod comm;
 mod cross_entropy;
 mod data;
+mod failures;
 mod gradients;
 mod init;
 mod kernels;

@@ -3,8 +3,10 @@
 use crate::fixtures::{self, Block, GPT2_XL, LLAMA_8B, Sizes, TINY};
 use meshwright_algebra::{Shapes, expand};
 use meshwright_cost_models::CostModel;
-use meshwright_ir::{Axis, BlockClass, DType, Layout, Mesh, Model, Op, Step, Value};
-use meshwright_planner::{BlockPlan, Outcome, Prices, Spec, plan_block};
+use meshwright_ir::{Axis, BlockClass, DType, Layout, Mesh, Model, Op, Step, Training, Value};
+use meshwright_planner::{
+    BlockPlan, Outcome, Prices, Problem, Spec, block_problem, plan_block, solve, solve_milp,
+};
 use std::collections::BTreeMap;
 
 struct Case<'a> {
@@ -29,11 +31,22 @@ impl Case<'_> {
         }
     }
     fn solve(&self, budget: Option<u64>) -> Result<BlockPlan, String> {
+        let pose = |training: &Training, prices: &Prices<'_>| {
+            plan_block(self.spec(), training, prices, self.micro_batches, 1, budget)
+        };
+        self.priced(pose)
+    }
+    fn problem(&self) -> Problem {
+        let pose = |training: &Training, prices: &Prices<'_>| {
+            block_problem(self.spec(), training, prices, self.micro_batches, 1).unwrap()
+        };
+        self.priced(pose)
+    }
+    fn priced<T>(&self, pose: impl FnOnce(&Training, &Prices<'_>) -> T) -> T {
         let cluster = fixtures::h100(8);
         let model = CostModel::new(&cluster);
         let prices = Prices::new(&model, self.mesh.parse().unwrap(), &BTreeMap::new());
-        let training = fixtures::training(self.sequence, self.batch * self.micro_batches);
-        plan_block(self.spec(), &training, &prices, self.micro_batches, 1, budget)
+        pose(&fixtures::training(self.sequence, self.batch * self.micro_batches), &prices)
     }
 }
 
@@ -112,6 +125,26 @@ fn cost_and_memory_of_a_choice_are_those_of_its_expansion() {
                 })
                 .sum();
             assert_eq!(found.memory, states + code.frame.get(), "{label}");
+        });
+    }
+}
+
+#[test]
+fn reductions_and_the_programme_agree_on_blocks() {
+    let cost = |outcome: Outcome| match outcome {
+        Outcome::Optimal(found) => Some((found.cost, found.memory)),
+        Outcome::Infeasible { .. } => None,
+        Outcome::Feasible { .. } | Outcome::Stopped { .. } => panic!("not solved: {outcome:?}"),
+    };
+    for (model, sequence) in [(fixtures::llama(TINY), 64), (fixtures::gpt2(TINY, 64), 64)] {
+        each(&model, sequence, &|case: &Case<'_>| {
+            let free = case.problem();
+            let (best, memory) = cost(solve(&free)).unwrap();
+            assert_eq!(cost(solve_milp(&free)).unwrap().0, best);
+            let tight = Problem { budget: Some(memory * 7 / 8), ..free };
+            let costs = [solve(&tight), solve_milp(&tight)].map(|found| cost(found).map(|(cost, _)| cost));
+            assert_eq!(costs[0], costs[1], "{} on {} {}", case.class.name, case.mesh, case.boundary);
+            assert!(costs[0].is_none_or(|c| c >= best));
         });
     }
 }

@@ -101,6 +101,7 @@ fn alternatives(report: &Report<'_>) -> Table {
         .labels("Sequence-parallel")
         .numbers("Micro-batch")
         .labels("Schedule")
+        .labels("Optimizer state")
         .numbers("Step time")
         .numbers("Peak memory");
     for a in all.iter().take(ROWS) {
@@ -109,6 +110,7 @@ fn alternatives(report: &Report<'_>) -> Table {
             cell(if a.sequence_parallel { "yes" } else { "no" }),
             cell(a.micro_batch.to_string()),
             cell(schedule(a.schedule)),
+            cell(a.state_sharding.to_string()),
             cell(seconds(a.step_time_s)),
             cell(bytes(a.peak_memory_bytes)),
         ]);

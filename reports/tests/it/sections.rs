@@ -282,50 +282,50 @@ fn candidates_grouped_by_reason() {
         &Fixture::new(&SMALL).report(),
         "candidates",
         expect![[r#"
-        Candidates
-        24 candidates enumerated, 3 cut by a rule or a bound, 21 block problems solved, 5 plans simulated. No plan of this space takes less than 52.4 ms.
-        this plan
-        feasible
-        rejected
-        memory limit
-        ↑ step time, closed form
-        peak memory of a rank →
-        21 of 24 points have a price and are drawn, by the planner's closed form; the others were cut before.
-        Runners-up, simulated, best first
-        Mesh | Sequence-parallel | Micro-batch | Schedule | Step time | Peak memory
-        pp 2 × tp 2 | yes | 1 | 1F1B | 107 ms | 115 MiB
-        tp 4 | yes | 1 | GPipe | 118 ms | 83.6 MiB
-        pp 2 × tp 4 | yes | 2 | 1F1B | 124 ms | 123 MiB
-        pp 4 | no | 1 | 1F1B | 127 ms | 115 MiB
-        Rejected, and why
-        Reason | Candidates | For instance
-        memory: a rank would need more than the limit | 13 | one rank, micro-batch 1; one rank, micro-batch 2; tp 2, micro-batch 1
-        tp 8 does not divide the 4 heads of `attn.core` | 3 | tp 8, micro-batch 1; pp 2 × tp 8, micro-batch 1; pp 4 × tp 8, micro-batch 1
-        Table: candidates with a price
-        Candidates with a price, in the order of enumeration
-        Mesh | Micro-batch | Schedule | Step time, closed form | Peak memory | Rejected because
-        one rank | 1 | GPipe | 73.4 ms | 184 MiB | memory: a rank would need more than the limit
-        one rank | 2 | GPipe | 62.9 ms | 294 MiB | memory: a rank would need more than the limit
-        tp 2 | 1 | GPipe | 86.5 ms | 131 MiB | memory: a rank would need more than the limit
-        tp 2 | 2 | GPipe | 76.0 ms | 210 MiB | memory: a rank would need more than the limit
-        tp 2 | 4 | GPipe | 70.8 ms | 368 MiB | memory: a rank would need more than the limit
-        tp 4 | 1 | GPipe | 113 ms | 83.6 MiB |
-        tp 4 | 2 | GPipe | 102 ms | 134 MiB | memory: a rank would need more than the limit
-        pp 2 | 1 | 1F1B | 89.1 ms | 153 MiB | memory: a rank would need more than the limit
-        pp 2 | 2 | 1F1B | 78.6 ms | 245 MiB | memory: a rank would need more than the limit
-        pp 2 × tp 2 | 1 | 1F1B | 102 ms | 115 MiB |
-        pp 2 × tp 2 | 2 | 1F1B | 91.7 ms | 184 MiB | memory: a rank would need more than the limit
-        pp 2 × tp 2 | 4 | 1F1B | 86.5 ms | 322 MiB | memory: a rank would need more than the limit
-        pp 2 × tp 4 | 1 | 1F1B | 128 ms | 76.7 MiB |
-        pp 2 × tp 4 | 2 | 1F1B | 118 ms | 123 MiB |
-        pp 4 | 1 | 1F1B | 121 ms | 115 MiB |
-        pp 4 | 2 | 1F1B | 110 ms | 184 MiB | memory: a rank would need more than the limit
-        pp 4 × tp 2 | 1 | 1F1B | 134 ms | 92.0 MiB |
-        pp 4 × tp 2 | 2 | 1F1B | 123 ms | 147 MiB | memory: a rank would need more than the limit
-        pp 4 × tp 2 | 4 | 1F1B | 118 ms | 258 MiB | memory: a rank would need more than the limit
-        pp 4 × tp 4 | 1 | 1F1B | 160 ms | 65.7 MiB |
-        pp 4 × tp 4 | 2 | 1F1B | 149 ms | 105 MiB |
-    "#]],
+            Candidates
+            24 candidates enumerated, 3 cut by a rule or a bound, 21 block problems solved, 5 plans simulated. No plan of this space takes less than 52.4 ms.
+            this plan
+            feasible
+            rejected
+            memory limit
+            ↑ step time, closed form
+            peak memory of a rank →
+            21 of 24 points have a price and are drawn, by the planner's closed form; the others were cut before.
+            Runners-up, simulated, best first
+            Mesh | Sequence-parallel | Micro-batch | Schedule | Optimizer state | Step time | Peak memory
+            pp 2 × tp 2 | yes | 1 | 1F1B | none | 107 ms | 115 MiB
+            tp 4 | yes | 1 | GPipe | none | 118 ms | 83.6 MiB
+            pp 2 × tp 4 | yes | 2 | 1F1B | none | 124 ms | 123 MiB
+            pp 4 | no | 1 | 1F1B | none | 127 ms | 115 MiB
+            Rejected, and why
+            Reason | Candidates | For instance
+            memory: a rank would need more than the limit | 13 | one rank, micro-batch 1; one rank, micro-batch 2; tp 2, micro-batch 1
+            tp 8 does not divide the 4 heads of `attn.core` | 3 | tp 8, micro-batch 1; pp 2 × tp 8, micro-batch 1; pp 4 × tp 8, micro-batch 1
+            Table: candidates with a price
+            Candidates with a price, in the order of enumeration
+            Mesh | Micro-batch | Schedule | Step time, closed form | Peak memory | Rejected because
+            one rank | 1 | GPipe | 73.4 ms | 184 MiB | memory: a rank would need more than the limit
+            one rank | 2 | GPipe | 62.9 ms | 294 MiB | memory: a rank would need more than the limit
+            tp 2 | 1 | GPipe | 86.5 ms | 131 MiB | memory: a rank would need more than the limit
+            tp 2 | 2 | GPipe | 76.0 ms | 210 MiB | memory: a rank would need more than the limit
+            tp 2 | 4 | GPipe | 70.8 ms | 368 MiB | memory: a rank would need more than the limit
+            tp 4 | 1 | GPipe | 113 ms | 83.6 MiB |
+            tp 4 | 2 | GPipe | 102 ms | 134 MiB | memory: a rank would need more than the limit
+            pp 2 | 1 | 1F1B | 89.1 ms | 153 MiB | memory: a rank would need more than the limit
+            pp 2 | 2 | 1F1B | 78.6 ms | 245 MiB | memory: a rank would need more than the limit
+            pp 2 × tp 2 | 1 | 1F1B | 102 ms | 115 MiB |
+            pp 2 × tp 2 | 2 | 1F1B | 91.7 ms | 184 MiB | memory: a rank would need more than the limit
+            pp 2 × tp 2 | 4 | 1F1B | 86.5 ms | 322 MiB | memory: a rank would need more than the limit
+            pp 2 × tp 4 | 1 | 1F1B | 128 ms | 76.7 MiB |
+            pp 2 × tp 4 | 2 | 1F1B | 118 ms | 123 MiB |
+            pp 4 | 1 | 1F1B | 121 ms | 115 MiB |
+            pp 4 | 2 | 1F1B | 110 ms | 184 MiB | memory: a rank would need more than the limit
+            pp 4 × tp 2 | 1 | 1F1B | 134 ms | 92.0 MiB |
+            pp 4 × tp 2 | 2 | 1F1B | 123 ms | 147 MiB | memory: a rank would need more than the limit
+            pp 4 × tp 2 | 4 | 1F1B | 118 ms | 258 MiB | memory: a rank would need more than the limit
+            pp 4 × tp 4 | 1 | 1F1B | 160 ms | 65.7 MiB |
+            pp 4 × tp 4 | 2 | 1F1B | 149 ms | 105 MiB |
+        "#]],
     );
 }
 

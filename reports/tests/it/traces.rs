@@ -1,7 +1,8 @@
 //! The other documents: Chrome traces and CSV.
 
-use crate::fixture::{Fixture, SMALL};
+use crate::fixture::{Fixture, PIPELINE, SMALL};
 use expect_test::expect;
+use meshwright_ir::program::Action;
 use meshwright_reports::{loss_csv, perfetto};
 use serde_json::Value;
 
@@ -24,9 +25,44 @@ fn a_chrome_trace_names_ranks_streams_and_times() {
     let lines: Vec<&str> = text.lines().filter(|l| !l.contains("\"ph\":\"M\"")).take(3).collect();
     expect![[r#"
         {"displayTimeUnit":"ns","otherData":{"producer":"meshwright","source":"measured","mesh":"pp=1 dp=2 fsdp=1 cp=1 tp=2"},"traceEvents":[
-        {"ph":"X","pid":0,"tid":0,"ts":0.000000,"dur":367.000000,"name":"embedding forward","cat":"forward","args":{"instruction":0,"micro_batch":0,"block":0}},
-        {"ph":"X","pid":0,"tid":1,"ts":367.000000,"dur":249.000000,"name":"reduce-scatter tp","cat":"collective","args":{"instruction":1,"micro_batch":0,"block":0}},"#]]
+        {"ph":"X","pid":0,"tid":0,"ts":0.000000,"dur":367.000000,"name":"embedding forward · micro-batch 0 · block 0","cat":"forward","args":{"kind":"forward","instruction":0,"micro_batch":0,"block":0}},
+        {"ph":"X","pid":0,"tid":1,"ts":367.000000,"dur":249.000000,"name":"reduce-scatter tp · micro-batch 0 · block 0","cat":"collective","args":{"kind":"collective","instruction":1,"micro_batch":0,"block":0}},"#]]
     .assert_eq(&lines.join("\n"));
+}
+
+#[test]
+fn every_message_is_an_arrow_within_its_two_halves() {
+    let fixture = Fixture::new(&PIPELINE);
+    let (program, trace) = (&fixture.program, &fixture.predicted);
+    let json: Value = serde_json::from_str(&perfetto(program, trace)).unwrap();
+    let events = json["traceEvents"].as_array().unwrap();
+    let of = |phase: &str| events.iter().filter(|e| e["ph"] == phase).collect::<Vec<_>>();
+    let (begins, ends) = (of("s"), of("f"));
+    let sends = |s: &&meshwright_ir::trace::Span| {
+        let instruction = program.code_of(s.rank).instructions[s.instruction as usize];
+        matches!(instruction.action, Action::Exchange(e) if program.exchanges[e as usize].send.is_some())
+    };
+    assert_eq!(begins.len(), trace.spans.iter().filter(sends).count());
+    assert!(!begins.is_empty() && begins.len() == ends.len());
+    let slices = of("X");
+    let inside = |e: &Value| {
+        slices.iter().any(|x| {
+            let (start, at) = (x["ts"].as_f64().unwrap(), e["ts"].as_f64().unwrap());
+            let here = x["pid"] == e["pid"] && x["tid"] == e["tid"] && x["cat"] == "exchange";
+            here && start <= at && at <= start + x["dur"].as_f64().unwrap() + 1e-6
+        })
+    };
+    for (begin, end) in begins.iter().zip(&ends) {
+        assert_eq!((&begin["id"], &begin["cat"]), (&end["id"], &end["cat"]));
+        assert!(begin["pid"] != end["pid"] && begin["ts"].as_f64() <= end["ts"].as_f64());
+        assert!(inside(begin) && inside(end), "{begin} {end}");
+    }
+    let names: Vec<&str> = of("M")
+        .iter()
+        .filter(|e| e["name"] == "process_name")
+        .filter_map(|e| e["args"]["name"].as_str())
+        .collect();
+    assert_eq!(names, ["rank 0 · stage 0 · dp0 tp0", "rank 4 · stage 1 · dp0 tp0"]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub use localhost::localhost;
 use crate::ZooError;
 use crate::source::{locate, named, nearest, read};
 use crate::toml_text::parse;
-use meshwright_ir::{Cluster, HostProfile, Source};
+use meshwright_ir::{Cluster, HostProfile, Invalid, Source};
 use std::path::Path;
 
 /// The name that stands for the machine at hand: measured, not read.
@@ -64,8 +64,7 @@ pub fn cluster_from_toml(file: &str, text: &str, nodes: Option<u32>) -> Result<C
     let mut cluster: Cluster = parse(file, text)?;
     cluster.check().map_err(|e| ZooError::invalid(file, e))?;
     if let Some(nodes) = nodes {
-        resize(&mut cluster, nodes)
-            .map_err(|(found, fix)| ZooError::new(file, "cluster.nodes", found, fix))?;
+        resize(&mut cluster, nodes).map_err(|e| ZooError::invalid(file, e))?;
         cluster.check().map_err(|e| {
             let fix = format!("use fewer: that is {}", e.found);
             ZooError::new(file, "cluster.nodes", nodes.to_string(), fix)
@@ -74,29 +73,26 @@ pub fn cluster_from_toml(file: &str, text: &str, nodes: Option<u32>) -> Result<C
     Ok(cluster)
 }
 
-/// Gives the outermost level the size that makes `nodes` nodes; what does not fit comes back as found and fix.
-fn resize(cluster: &mut Cluster, nodes: u32) -> Result<(), (String, String)> {
-    let found = nodes.to_string();
+/// Gives the outermost level the size that makes `nodes` nodes. Refuses zero, more than one of a lone machine, and a
+/// number that groups of the last level cannot make up.
+pub fn resize(cluster: &mut Cluster, nodes: u32) -> Result<(), Invalid> {
+    let bad = |fix: String| Err(Invalid::new("cluster.nodes", nodes.to_string(), fix));
     if nodes == 0 {
-        return Err((found, "use at least one node".into()));
+        return bad("use at least one node".into());
     }
     if nodes == cluster.nodes() {
         return Ok(());
     }
     let inner: u32 = cluster.levels.iter().rev().skip(1).map(|l| l.size).product();
     if !inner.is_multiple_of(cluster.devices_per_node) {
-        let fix = format!(
+        return bad(format!(
             "`{}` is one machine: leave `nodes` out, or give it a level above its {} devices per node",
             cluster.name, cluster.devices_per_node
-        );
-        return Err((found, fix));
+        ));
     }
     let per_group = inner / cluster.devices_per_node;
     if !nodes.is_multiple_of(per_group) {
-        return Err((
-            found,
-            format!("write a multiple of {per_group}, the nodes under one group of the last level"),
-        ));
+        return bad(format!("write a multiple of {per_group}, the nodes under one group of the last level"));
     }
     if let Some(outer) = cluster.levels.last_mut() {
         outer.size = nodes / per_group;

@@ -103,7 +103,7 @@ fn what_resolving_refuses() {
         (whole("global_batch = 8", "") + "\"localhost\""),
         (whole("sequence = 0\nglobal_batch = 8", "") + "\"localhost\""),
         (whole("sequence = 513\nglobal_batch = 8", "") + "\"localhost\""),
-        (whole(usual, "precision = \"bf16\"") + "\"localhost\""),
+        (whole(usual, "precision = \"fp8\"") + "\"localhost\""),
         (whole(usual, "precision = \"fp8\"") + "\"a100-sxm-80\""),
         (whole(usual, "learning_rate = nan") + "\"localhost\""),
         (whole(usual, "weight_decay = -0.1") + "\"localhost\""),
@@ -128,14 +128,14 @@ fn what_resolving_refuses() {
         job: training.sequence: missing; write `sequence = 1024` under [training], or pass --sequence
         job: training: sequence 0 and global_batch 8; write 1 or more
         job: training.sequence: 513; gpt-nano has positions for 512 tokens: write at most that
-        job: training.precision: bf16, but localhost gives no bf16 rate; use fp32, or add device.peak.bf16
+        job: training.precision: fp8, but localhost gives no f8 rate; use fp32 or fp16 or bf16, or add device.peak.f8
         job: training.precision: fp8, but a100-sxm-80 gives no f8 rate; use fp32 or fp16 or bf16, or add device.peak.f8
         job: training.learning_rate: NaN; write a finite number, 0 or more
         job: training.weight_decay: -0.1; write a finite number, 0 or more
         job: search.ranks: 0; share this machine among 1 to 1024 ranks
         job: search.ranks: 9; the cluster holds 8: add nodes or use fewer ranks
         job: search.top: 0; write 1 or more
-        job: search.pin: `tp=`; write dp, tp, pp, sp, microbatch or schedule with =, !=, <= or >= and a value, as in `tp=8,pp<=4`
+        job: search.pin: `tp=`; write dp, tp, pp, sp, microbatch, schedule, zero (0 or 1) or recompute (none, selective or full) with =, !=, <= or >= and a value, as in `tp=8,pp<=4`
         job: search.target: `megatron`, which is not built yet; write any or meshwright
         job: run.steps: 0; write 1 or more
         job: run.backend: `tpu`; write cpu or cuda

@@ -1,0 +1,7 @@
+//! The algebra crate's one integration binary.
+
+mod conversion;
+mod counts;
+mod memory;
+mod strategies;
+mod support;

@@ -1,0 +1,83 @@
+//! Large jobs end to end: searched, lowered and simulated, in seconds.
+
+use crate::bounds::{job, simulated};
+use meshwright_cost_models::CostModel;
+use meshwright_ir::{Cluster, Job, Model, Plan, Precision, Recompute, StateSharding};
+use meshwright_planner::{Verdict, search};
+use meshwright_simulator::{Options, Ranks, simulate};
+use std::path::Path;
+use std::time::Instant;
+
+fn preset(model: &str, cluster: &str, nodes: u32, sequence: u64, batch: u64, pins: &str) -> Job {
+    let model: Model = meshwright_zoo::model(model, Path::new("")).unwrap().0;
+    let cluster: Cluster = meshwright_zoo::cluster(cluster, Some(nodes), Path::new("")).unwrap().0;
+    job(model, cluster, sequence, batch, Precision::Bf16, pins)
+}
+
+fn found(job: &Job) -> Vec<Plan> {
+    match search(job, &|_| ()) {
+        Verdict::Plans { plans, .. } => plans,
+        Verdict::NoFit { why, smallest_change, .. } => panic!("no fit: {why:?}; {smallest_change}"),
+    }
+}
+
+/// Searches, lowers and simulates; prints what took how long.
+#[allow(clippy::print_stdout)]
+fn timed(job: &Job, what: &str) -> (Plan, f64, f64) {
+    let start = Instant::now();
+    let plan = found(job).swap_remove(0);
+    let searched = start.elapsed().as_secs_f64();
+    let program = meshwright_lowering::lower(&plan).unwrap().check().unwrap();
+    let options = Options { ranks: Ranks::Representatives, ..Options::default() };
+    let cost = CostModel::new(&job.cluster);
+    let mut folded = f64::INFINITY;
+    for _ in 0..5 {
+        let start = Instant::now();
+        simulate(&program, &cost, &options);
+        folded = folded.min(start.elapsed().as_secs_f64());
+    }
+    let trace = simulate(&program, &cost, &options);
+    let p = &plan.prediction;
+    println!(
+        "{what}: {} micro-batch {} x {} {} recompute {}; step {:.3} s (closed form {:.3}, bound {:.3}); planned in {searched:.2} s, \
+         {} instructions simulated in {:.1} ms",
+        plan.mesh,
+        plan.micro_batch,
+        plan.micro_batches,
+        plan.state_sharding,
+        plan.recompute_summary(),
+        trace.step_time.seconds(),
+        p.closed_form_s,
+        p.lower_bound_s,
+        program.roles.iter().map(|r| r.instructions.len()).sum::<usize>(),
+        1e3 * folded
+    );
+    assert!(trace.step_time.seconds() >= p.lower_bound_s);
+    simulated(&plan);
+    (plan, searched, folded)
+}
+
+#[test]
+fn seventy_billion_on_64_at_8192_needs_less_than_everything() {
+    let job = preset("llama3-70b", "h100-sxm", 8, 8192, 128, "");
+    let (plan, ..) = timed(&job, "llama3-70b on 64 H100");
+    assert!(
+        plan.state_sharding == StateSharding::Zero1 || plan.recompute.iter().any(|l| *l != Recompute::None)
+    );
+}
+
+#[test]
+fn gpt3_on_1024_a100() {
+    timed(&preset("gpt3-175b", "a100-sxm-80", 128, 2048, 1536, ""), "gpt3-175b on 1,024 A100");
+}
+
+#[test]
+fn four_hundred_billion_on_16384() {
+    let job = preset("llama3.1-405b", "h100-sxm", 2048, 8192, 2048, "");
+    let (_, searched, _) = timed(&job, "llama3.1-405b on 16,384 H100");
+    assert!(searched <= 20.0, "planned in {searched} s");
+    // The layout that its authors trained with (Llama 3, table 4): a program of usual size.
+    let job = preset("llama3.1-405b", "h100-sxm", 2048, 8192, 2048, "tp=8,pp=16");
+    let (_, _, folded) = timed(&job, "llama3.1-405b on 16,384 H100, tp=8 pp=16");
+    assert!(folded <= 0.1, "simulated in {folded} s");
+}
