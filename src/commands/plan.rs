@@ -58,8 +58,8 @@ pub(crate) fn search(job: &Job, quiet: bool, json: bool) -> Result<Option<(Plan,
     let began = Instant::now();
     let bar = progress::bar(0, "planning", quiet);
     let planned = meshwright::plan(job, &|p| {
-        bar.set_length(p.points as u64);
-        bar.set_position(p.done as u64);
+        bar.set_length(p.points);
+        bar.set_position(p.done);
     });
     bar.finish_and_clear();
     match planned? {
