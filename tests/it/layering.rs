@@ -30,7 +30,7 @@ const ABSENCES: [(&str, &[&str]); 4] = [
 ];
 
 /// What else lies at the top beside the crates.
-const OTHER_FOLDERS: [&str; 5] = ["src", "tests", "docs", "examples", "benches"];
+const OTHER_FOLDERS: [&str; 6] = ["src", "tests", "docs", "examples", "benches", "scripts"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
