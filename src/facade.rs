@@ -171,6 +171,9 @@ fn alternative(p: &Plan) -> Alternative {
 fn band(cluster: &Cluster) -> (f64, String) {
     match cluster.sources.values().any(|s| s.starts_with("measured here")) {
         true => (0.25, "kernels and links measured on this machine; the width of the band is a guess".into()),
+        false if cluster.sources.is_empty() => {
+            (0.30, "rates as the cluster's file states them, not calibrated; the width of the band is a guess".into())
+        }
         false => (0.30, "datasheet and published curves, not calibrated on this cluster; the width of the band is a guess".into()),
     }
 }

@@ -28,8 +28,8 @@ pub(crate) fn why(search: &Search<'_>, best: &[usize], k: usize) -> Vec<String> 
     lines.extend(split(own));
     let lower = Time(search.lower);
     lines.push(format!(
-        "no plan of this space simulates faster than {lower}: this one is within {:.1} % of that",
-        percent(own.time.step, lower.get())
+        "no plan of this space simulates faster than {lower}: this one takes {:.1} times that",
+        own.time.step as f64 / lower.get().max(1) as f64
     ));
     let rivals = search.ranking().into_iter().filter(|r| *r != best[k]);
     let fitting = rivals.filter_map(|r| entries[r].fits()).map(|other| compare(own, other));

@@ -90,7 +90,8 @@ impl Ranged for Scale {
         let at = |x: f64| if self.axis.log { x.log10() } else { x };
         let (from, to) = (at(self.axis.from), at(self.axis.to));
         let share = if to > from { (at(*value) - from) / (to - from) } else { 0.5 };
-        low + (f64::from(high - low) * share).round() as i32
+        // What lies far outside the axis is drawn just outside.
+        low + (f64::from(high - low) * share.clamp(-1.0, 2.0)).round() as i32
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {

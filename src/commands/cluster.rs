@@ -4,6 +4,7 @@ use super::{Answer, output, views};
 use clap::Args;
 use meshwright::{Failure, files, host};
 use meshwright_ir::{Cluster, JobCluster, Time};
+use meshwright_zoo::ZooError;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -61,7 +62,8 @@ pub(crate) fn named(
     let asked = JobCluster { nodes, ..JobCluster::default() };
     let host = |_: Option<u32>| Ok(host::profile(false, &|t| output::note(quiet, t)));
     let found = meshwright_zoo::resolve_cluster(source, &asked, ranks, Path::new(""), host);
-    found.map(|(cluster, _)| cluster).map_err(|e| Failure::from(e.in_file("command line")))
+    let named = |e: ZooError| if e.file == "job" { e.in_file("command line") } else { e };
+    found.map(|(cluster, _)| cluster).map_err(|e| Failure::from(named(e)))
 }
 
 pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {

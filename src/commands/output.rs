@@ -56,21 +56,32 @@ const WIDTH: usize = 100;
 /// Key and value lines, both left-aligned; a long value goes on below itself.
 pub(crate) fn pairs(rows: &[Vec<String>]) -> String {
     let width = rows.iter().map(|r| r[0].chars().count()).max().unwrap_or(0);
-    let line = |row: &Vec<String>| {
-        let mut text = format!("  {:<width$} ", row[0]);
-        let mut at = width + 3;
-        for word in row[1].split(' ') {
-            let length = word.chars().count();
-            if at + 1 + length > WIDTH && at > width + 3 {
-                text += &format!("\n{:indent$}", "", indent = width + 3);
-                at = width + 3;
-            }
-            text += &format!(" {word}");
-            at += 1 + length;
+    rows.iter().map(|r| hanging(&format!("  {:<width$}  ", r[0]), &r[1])).collect()
+}
+
+/// One line an item, with a dash; a long item goes on below itself.
+pub(crate) fn items<'t>(items: impl IntoIterator<Item = &'t str>) -> String {
+    items.into_iter().map(|item| hanging("  - ", item)).collect()
+}
+
+/// Text that goes on where it started, below what leads to it.
+fn hanging(lead: &str, text: &str) -> String {
+    let indent = lead.chars().count();
+    let mut lines = lead.to_string();
+    let mut at = indent;
+    for (k, word) in text.split(' ').enumerate() {
+        let length = word.chars().count();
+        if k > 0 && at + 1 + length > WIDTH {
+            lines += &format!("\n{:indent$}", "");
+            at = indent;
+        } else if k > 0 {
+            lines.push(' ');
+            at += 1;
         }
-        text + "\n"
-    };
-    rows.iter().map(line).collect()
+        lines += word;
+        at += length;
+    }
+    lines + "\n"
 }
 
 /// The command as it was typed, quoted for a shell.

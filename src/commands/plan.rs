@@ -70,11 +70,9 @@ pub(crate) fn search(job: &Job, quiet: bool, json: bool) -> Result<Option<(Plan,
                 output::json(&views::no_fit_view(why, smallest_change, &report, seconds));
             } else {
                 let ranks = views::count(u64::from(job.search.ranks), "rank");
-                let mut rows: Vec<Vec<String>> = why.into_iter().map(|w| vec!["-".into(), w]).collect();
                 let headline = format!("No plan fits {} on {ranks} of {}.", job.model.name, job.cluster.name);
-                let reasons = output::pairs(&rows);
-                rows = smallest_change.split("; or ").map(|c| vec!["-".into(), c.into()]).collect();
-                let changes = output::pairs(&rows);
+                let reasons = output::items(why.iter().map(String::as_str));
+                let changes = output::items(smallest_change.split("; or "));
                 output::say(&format!("{headline}\n\n{reasons}\nWhat would fit:\n\n{changes}"));
             }
             Ok(None)

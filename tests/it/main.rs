@@ -1,7 +1,9 @@
 //! Tests of the whole path: plans of many kinds are lowered, checked, run and simulated, and must agree.
 
 mod bounds;
+mod cli;
 mod conformance;
+mod determinism;
 mod folding;
 mod layering;
 mod parity;

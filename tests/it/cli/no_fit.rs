@@ -1,0 +1,67 @@
+//! When nothing fits, the change that is named is one that works: each is made, and then something fits.
+
+use super::Workplace;
+
+/// What is asked, what the answer names, and the same with that change made.
+const CASES: [(&str, &str, &str); 8] = [
+    (
+        "--model llama3-70b --cluster h100-sxm --nodes 1 --sequence 4096 --global-batch 64",
+        "use 3 nodes instead of 1",
+        "--model llama3-70b --cluster h100-sxm --nodes 3 --sequence 4096 --global-batch 64",
+    ),
+    (
+        "--model llama3-8b --cluster h100-sxm --ranks 1 --sequence 8192 --global-batch 64",
+        "use 3 ranks instead of 1",
+        "--model llama3-8b --cluster h100-sxm --ranks 3 --sequence 8192 --global-batch 64",
+    ),
+    (
+        "--model llama3-8b --cluster h100-sxm --ranks 2 --sequence 8192 --global-batch 64",
+        "sequences of 2048 instead of 8192",
+        "--model llama3-8b --cluster h100-sxm --ranks 2 --sequence 2048 --global-batch 64",
+    ),
+    (
+        "--model gpt-nano --cluster localhost --ranks 7 --sequence 128 --global-batch 16",
+        "use 8 ranks instead of 7",
+        "--model gpt-nano --cluster localhost --ranks 8 --sequence 128 --global-batch 16",
+    ),
+    (
+        "--model gpt-nano --cluster localhost --ranks 7 --sequence 128 --global-batch 16",
+        "train on 14 sequences a step instead of 16",
+        "--model gpt-nano --cluster localhost --ranks 7 --sequence 128 --global-batch 14",
+    ),
+    (
+        "--model gpt-nano --cluster localhost --ranks 4 --sequence 64 --global-batch 16 --pin tp=2,pp=3",
+        "drop the pin pp=3",
+        "--model gpt-nano --cluster localhost --ranks 4 --sequence 64 --global-batch 16 --pin tp=2",
+    ),
+    (
+        "--model gpt-nano --cluster localhost --ranks 4 --sequence 64 --global-batch 16 --pin tp>=3,tp<=2",
+        "drop the pin tp>=3",
+        "--model gpt-nano --cluster localhost --ranks 4 --sequence 64 --global-batch 16 --pin tp<=2",
+    ),
+    (
+        "--model gpt-nano --cluster h100-sxm --nodes 1000 --sequence 128 --global-batch 64",
+        "train on 8000 sequences a step instead of 64",
+        "--model gpt-nano --cluster h100-sxm --nodes 1000 --sequence 128 --global-batch 8000 --top 1",
+    ),
+];
+
+#[test]
+fn the_smallest_change_makes_something_fit() {
+    let w = Workplace::new();
+    for (asked, named, changed) in CASES {
+        let answer = w.json(&format!("plan {asked}"), 1);
+        let change = answer["smallest_change"].as_str().unwrap();
+        assert!(change.contains(named), "plan {asked}: {change}");
+        w.json(&format!("plan {changed}"), 0);
+    }
+}
+
+#[test]
+fn this_machine_is_not_told_to_grow_nodes() {
+    let w = Workplace::new();
+    let answer =
+        w.json("plan --model llama3-70b --cluster localhost --ranks 4 --sequence 64 --global-batch 4", 1);
+    let change = answer["smallest_change"].as_str().unwrap();
+    assert!(!change.contains("nodes") && change.contains("more memory"), "{change}");
+}

@@ -1,0 +1,445 @@
+//! What a person sees: each subcommand, its tables, its messages. Numbers that follow from measurements, prices or the
+//! planner's choices are masked; their right values are other tests' business.
+
+use super::{PLAN, Workplace};
+use expect_test::{Expect, expect};
+
+/// Command, what it printed, exit code.
+fn check(w: &Workplace, arguments: &str, mask: fn(&str) -> String, expected: Expect) {
+    let ran = w.run(arguments);
+    let widest = ran.out.lines().map(|l| l.chars().count()).max().unwrap_or(0);
+    assert!(widest <= 100 || ran.out.starts_with(['{', 'm']), "meshwright {arguments}: {widest} columns");
+    let err = if ran.err.is_empty() { String::new() } else { format!("--- stderr\n{}", mask(&ran.err)) };
+    expected.assert_eq(&format!("{}{err}--- exit {}\n", mask(&ran.out), ran.code));
+}
+
+fn whole(text: &str) -> String {
+    text.to_string()
+}
+
+/// Numbers become `#`, columns two spaces.
+fn masked(text: &str) -> String {
+    let mut shown = String::new();
+    let mut number = false;
+    // A hash is no number, and no one's to know.
+    let hash = |word: &str| word.len() == 16 && word.bytes().all(|b| b.is_ascii_hexdigit());
+    let words = text.split_inclusive(char::is_whitespace);
+    let text: String =
+        words.map(|w| if hash(w.trim()) { w.replace(w.trim(), "#") } else { w.into() }).collect();
+    for c in text.chars() {
+        let digit = c.is_ascii_digit() || (number && matches!(c, '.' | ','));
+        if digit && !number {
+            shown.push('#');
+        } else if !digit {
+            shown.push(c);
+        }
+        number = digit;
+    }
+    let shown = shown.replace("(-#", "(±#").replace("(+#", "(±#");
+    let column = |line: &str| {
+        let (indent, rest) = line.split_at(line.len() - line.trim_start().len());
+        let words: Vec<&str> = rest.split("  ").map(str::trim).filter(|w| !w.is_empty()).collect();
+        format!("{}{}\n", if indent.is_empty() { "" } else { "  " }, words.join("  "))
+    };
+    shown.lines().map(column).collect()
+}
+
+/// What comes before the list of what took longest.
+fn top(text: &str) -> String {
+    masked(text).lines().take(11).map(|l| format!("{l}\n")).collect()
+}
+
+/// The first lines.
+fn head(text: &str) -> String {
+    text.lines().take(3).map(|l| format!("{l}\n")).collect()
+}
+
+#[test]
+fn model() {
+    let w = Workplace::new();
+    check(
+        &w,
+        "model gpt-nano",
+        whole,
+        expect![[r#"
+        gpt-nano (gpt2)
+
+          block  parameters  times
+          embed     196,608      1
+          layer     789,760      4
+          head          512      1
+          all     3,356,160
+
+          embedding      196,608 parameters
+          FLOPs a token  8.52 MFLOP forward, 25.6 MFLOP training, at sequence 512
+          convention     2 per matrix weight used and token, dense attention; training is 3 x forward (PaLM
+                         appendix B)
+        --- exit 0
+    "#]],
+    );
+    check(
+        &w,
+        "model repository/examples/llama3-70b/config.json --sequence 8192",
+        whole,
+        expect![[r#"
+        llama3-70b (llama)
+
+          block      parameters  times
+          embed   1,050,673,152      1
+          layer     855,654,400     80
+          head    1,050,681,344      1
+          all    70,553,706,496
+
+          embedding      1,050,673,152 parameters
+          FLOPs a token  160 GFLOP forward, 481 GFLOP training, at sequence 8192
+          convention     2 per matrix weight used and token, dense attention; training is 3 x forward (PaLM
+                         appendix B)
+        --- exit 0
+    "#]],
+    );
+    check(
+        &w,
+        "model gpt-nano --sequence 513",
+        whole,
+        expect![[r#"
+        --- stderr
+          × --sequence 513: gpt-nano has positions for 512 tokens
+          help: write at most 512
+
+        --- exit 2
+    "#]],
+    );
+    check(
+        &w,
+        "model llama3-7b",
+        whole,
+        expect![[r#"
+        --- stderr
+          × llama3-7b: model.source: no such file and no such preset
+          help: did you mean `llama3-8b`? name a config.json, a model TOML, or a preset: gpt-nano, gpt2-124m, qwen3-0.6b, llama3-8b, llama3-70b, gpt3-175b, llama3.1-405b
+
+        --- exit 2
+    "#]],
+    );
+}
+
+#[test]
+fn cluster() {
+    let w = Workplace::new();
+    check(
+        &w,
+        "cluster h100-sxm --nodes 2",
+        whole,
+        expect![[r#"
+        h100-sxm
+
+          memory            80.0 GiB a device, 2.00 GiB reserved by the runtime
+          devices           16 x H100-SXM5-80GB on 2 nodes
+          compute           67.0 TFLOP/s f32, 989 TFLOP/s bf16, 989 TFLOP/s f16, 1.98 PFLOP/s f8
+          memory bandwidth  3.35 TB/s
+          launch            4.00 µs
+
+          level       size  bandwidth  latency
+          nvlink         8   450 GB/s  1.87 µs
+          infiniband     2  50.0 GB/s  5.20 µs
+
+        not measured:
+          device.curves.attention           a guess after FlashAttention-2 on this GPU; fraction of the FLOP
+                                            really done, half of a full square for causal attention
+          device.curves.attention-backward  a guess: 0.8 of forward, the ratio of SimuMax's A100 measurement
+                                            (0.802 / 1.015)
+          device.curves.matmul              shape: NeuSight H100 FP32 GEMM medians .21 .44 .62 .74 .76 per
+                                            decade of FLOP, x scaled by 989.4/66.9, y to a plateau of 0.72;
+                                            the plateau and the first point (a floor of some 5 us) are
+                                            guesses
+          device.launch                     a guess: a few microseconds per kernel from a framework's eager
+                                            queue
+          device.reserved                   a guess: 361 MiB as above, about 0.5 GiB of CUDA context, the
+                                            rest communicator buffers and library workspaces
+        --- exit 0
+    "#]],
+    );
+    check(
+        &w,
+        "cluster pair.toml -o copy.toml",
+        whole,
+        expect![[r#"
+        pair
+
+          memory            8.00 GiB a device, 64.0 MiB reserved by the runtime
+          devices           1 x Test CPU on 1 node
+          compute           50.0 GFLOP/s f32
+          memory bandwidth  20.0 GB/s
+          launch            1.00 µs
+          ranks             4 share each device
+
+          level   size  bandwidth  latency
+          memory     1  8.00 GB/s  4.00 µs
+        --- stderr
+        written: copy.toml
+        --- exit 0
+    "#]],
+    );
+    check(
+        &w,
+        "cluster localhost --ranks 4 -q",
+        masked,
+        expect![[r#"
+        localhost
+
+          memory  # GiB a device, # MiB reserved by the runtime
+          devices  # x Test CPU on # node
+          compute  # GFLOP/s f#
+          memory bandwidth  # GB/s
+          launch  # µs
+          ranks  # share each device
+
+          level  size  bandwidth  latency
+          memory  #  # GB/s  # µs
+
+        not measured:
+          device.reserved  a guess: # MiB per rank
+        --- exit 0
+    "#]],
+    );
+    check(
+        &w,
+        "cluster h100-sxm --from nvidia-smi-topo topo.txt",
+        whole,
+        expect![[r#"
+        --- stderr
+          × cluster --from nvidia-smi-topo is not built yet
+          help: write the cluster as TOML; `meshwright cluster h100-sxm -o c.toml` gives a start
+
+        --- exit 2
+    "#]],
+    );
+}
+
+#[test]
+fn from_plan_to_report() {
+    let w = Workplace::new();
+    check(
+        &w,
+        &format!("{PLAN} --pin tp=2,pp=2,schedule=gpipe --top 2 -o plan.json"),
+        masked,
+        expect![[r#"
+        gpt-nano on # ranks of pair: pp # · tp # · sp, micro-batch # × # gpipe
+
+          stage  peak memory  to spare  blocks
+          #  # MiB  # GiB  embed … layer.#
+          #  # MiB  # GiB  layer.# … head
+
+          step time  # ms  (# ms – # ms)
+          throughput  # tokens/s
+          MFU  # %
+          lower bound  # ms  (gap # %)
+          basis  datasheet and published curves, not calibrated on this cluster; the width of the band
+          is a guess
+          search  # candidates, # block problems, # simulated
+
+          next best  step  peak memory
+          pp # · tp # · sp, micro-batch # gpipe  # ms  # MiB
+          pp # · tp # · sp, micro-batch # gpipe  # ms  # MiB
+          pp # · tp # micro-batch # gpipe  # ms  # MiB
+          pp # · tp # micro-batch # gpipe  # ms  # MiB
+        --- stderr
+        written: plan.json
+        --- exit 0
+    "#]],
+    );
+    check(
+        &w,
+        "lower plan.json",
+        head,
+        expect![[r#"
+        meshwright-program 1
+        mesh pp=2 dp=1 fsdp=1 cp=1 tp=2
+        step tokens=256 micro_batches=4
+        --- exit 0
+    "#]],
+    );
+    check(
+        &w,
+        "lower plan.json -o step.program -q",
+        masked,
+        expect![[r#"
+          stage  instructions  buffers  planned peak
+          #  #  #  # MiB
+          #  #  #  # MiB
+        --- exit 0
+    "#]],
+    );
+    check(
+        &w,
+        "simulate plan.json -q",
+        top,
+        expect![[r#"
+          stage  peak memory  to spare
+          #  # MiB  # GiB
+          #  # MiB  # GiB
+
+          step time  # ms
+          throughput  # tokens/s
+          bubble  # %
+          exposed communication  # %
+          instructions  #
+
+          critical path  time
+          linear backward-input  # ms
+          linear backward-weight  # ms
+          linear forward  # ms
+          adamw  # ms
+          bias forward  # µs
+          add gradients  # µs
+          all-to-all tp  # µs
+          activation backward-input  # µs
+          all-gather tp  # µs
+          attention backward-input  # µs
+          bias backward-weight  # µs
+          activation forward  # µs
+        --- exit 0
+    "#]],
+    );
+    check(
+        &w,
+        "simulate step.program",
+        whole,
+        expect![[r#"
+        --- stderr
+          × step.program is a program, which names no cluster
+          help: pass --cluster (and --nodes), or give a plan instead
+
+        --- exit 2
+    "#]],
+    );
+    check(
+        &w,
+        "run plan.json --data repository/README.md --steps 1",
+        masked,
+        expect![[r#"
+          peak memory  # MiB, # MiB measured, # MiB, # MiB planned, a rank by stage
+          step time  # ms measured, # ms predicted (-# %)
+          loss  # → # nats a token in # step
+          weights  acfca#cf#ac#a
+        --- exit 0
+    "#]],
+    );
+    check(
+        &w,
+        "report plan.json -o report.html",
+        whole,
+        expect![[r#"
+          report: report.html
+        --- exit 0
+    "#]],
+    );
+}
+
+#[test]
+fn auto() {
+    let w = Workplace::new();
+    let job = "auto repository/examples/quickstart.toml --steps 1 --sequence 16 --pin dp=4,microbatch=4";
+    check(
+        &w,
+        job,
+        masked,
+        expect![[r#"
+        gpt-nano on # ranks of localhost: dp # micro-batch # × # #f#b
+
+          stage  peak memory  to spare  blocks
+          #  # MiB  # GiB  embed … head
+
+          step time  # ms  (# ms – # ms)
+          throughput  # tokens/s
+          MFU  # %
+          lower bound  # ms  (gap # %)
+          basis  kernels and links measured on this machine; the width of the band is a guess
+          search  # candidates, # block problems, # simulated
+
+          peak memory  # MiB measured, # MiB planned, a rank by stage
+          step time  # ms measured, # ms predicted (-# %)
+          loss  # → # nats a token in # step
+          weights  #ef#ed#b
+
+          report: meshwright-report.html
+        --- stderr
+        planned: gpt-nano on # ranks of localhost: dp # micro-batch # × # #f#b
+        --- exit 0
+    "#]],
+    );
+}
+
+#[test]
+fn no_plan() {
+    let w = Workplace::new();
+    let job = "plan --model gpt-nano --cluster localhost --ranks 7 --sequence 128 --global-batch 16";
+    check(
+        &w,
+        job,
+        whole,
+        expect![[r#"
+        No plan fits gpt-nano on 7 ranks of localhost.
+
+          - none of 3 points of the space fits
+          - batch: 1 point: 16 samples do not divide by dp 7
+          - heads: 1 point: 8 key heads do not divide by tp 7
+          - stages: 1 point: 6 blocks do not fill pp 7
+
+        What would fit:
+
+          - use 8 ranks instead of 7 (tp=2 pp=4 dp=1 micro-batch 1)
+          - train on 14 sequences a step instead of 16 (tp=1 pp=1 dp=7 micro-batch 1)
+        --- exit 1
+    "#]],
+    );
+    let job = "plan --model llama3-70b --cluster h100-sxm --nodes 1 --sequence 4096 --global-batch 64";
+    check(
+        &w,
+        job,
+        masked,
+        expect![[r#"
+        No plan fits llama#-#b on # ranks of h#-sxm.
+
+          - none of # points of the space fits
+          - closest: tp=# pp=# dp=# micro-batch #: memory: stage # needs # GiB of # GiB at micro-batch
+          #
+          - memory: # points
+
+        What would fit:
+
+          - use # nodes instead of # (# ranks, tp=# pp=# dp=# micro-batch #)
+          - give each rank # GiB more memory (tp=# pp=# dp=# micro-batch #)
+        --- exit 1
+    "#]],
+    );
+}
+
+#[test]
+fn what_is_not_built_says_so() {
+    let w = Workplace::new();
+    for command in [
+        "whatif plan.json",
+        "profile",
+        "check c.yaml --json",
+        "export plan.json",
+        "validate r.csv",
+        "shard p.json 10",
+    ] {
+        let ran = w.run(command);
+        assert_eq!(ran.code, 2, "{command}");
+        assert!(ran.err.contains("is not built yet"), "{command}: {}", ran.err);
+    }
+    check(
+        &w,
+        "shard problem.json 10",
+        whole,
+        expect![[r#"
+        --- stderr
+          × `meshwright shard` is not built yet (given: problem.json 10)
+          help: see `meshwright --help` for what is
+
+        --- exit 2
+    "#]],
+    );
+}
