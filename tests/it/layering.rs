@@ -30,7 +30,7 @@ const ABSENCES: [(&str, &[&str]); 4] = [
 ];
 
 /// What else lies at the top beside the crates.
-const OTHER_FOLDERS: [&str; 5] = ["src", "tests", "docs", "examples", "benches"];
+const OTHER_FOLDERS: [&str; 6] = ["src", "tests", "docs", "examples", "benches", "scripts"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -98,7 +98,7 @@ fn every_crate_is_one_folder_at_the_top() {
     let known = |name: &str| {
         CRATES.iter().any(|(folder, _)| *folder == name)
             || OTHER_FOLDERS.contains(&name)
-            || ["target", "shared"].contains(&name)
+            || ["target", "shared", "scripts"].contains(&name)
             || name.starts_with('.')
     };
     for entry in fs::read_dir(root()).unwrap().map(Result::unwrap).filter(|e| e.path().is_dir()) {

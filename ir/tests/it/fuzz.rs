@@ -72,7 +72,8 @@ proptest! {
         let text = program.to_string();
         match text.parse::<Program>() {
             Ok(read) => prop_assert!(read == program, "{text}"),
-            Err(e) => prop_assert!(false, "{e}\n{text}"),
+            // A kernel drawn beyond all bounds is refused for that, and only for that.
+            Err(e) => prop_assert!(e.message.contains("larger than anything that runs"), "{e}\n{text}"),
         }
     }
 

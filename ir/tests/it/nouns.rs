@@ -69,7 +69,7 @@ fn pins_parse() {
         ("tp=-1", "search.pin: `tp=-1`"),
         ("tp=eight", "search.pin: `tp=eight`"),
         ("tp=99999999999999999999", "search.pin: `tp=99999999999999999999`"),
-        ("ep=2", "search.pin: `ep=2`"),
+        ("ep=2", "search.pin: `ep=2`, which is not built yet"),
         ("schedule=2", "search.pin: `schedule=2`"),
         ("tp=8,pp", "search.pin: `pp`"),
     ] {

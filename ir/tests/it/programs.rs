@@ -33,6 +33,10 @@ impl Dice {
     fn dim(&mut self) -> u64 {
         self.roll(1 << 16)
     }
+    /// Any number of these make a kernel that could run.
+    fn small(&mut self) -> u64 {
+        1 + self.roll(256)
+    }
     fn real(&mut self) -> Real {
         Real(self.roll(1 << 31) as f64 / 1e4 + 1e-12)
     }
@@ -58,30 +62,35 @@ fn op(d: &mut Dice) -> Op {
         [ActivationKind::Gelu, ActivationKind::GeluTanh, ActivationKind::Silu, ActivationKind::Relu];
     match d.roll(10) {
         0 => Op::Embedding {
-            rows: d.dim(),
-            width: d.dim(),
+            rows: d.small(),
+            width: d.small(),
             index: d.pick(&[IdSource::Tokens, IdSource::Positions]),
         },
-        1 => Op::Linear { input: d.dim(), output: d.dim(), input_grain: d.dim(), output_grain: d.dim() },
-        2 => Op::Bias { width: d.dim(), grain: d.dim() },
+        1 => Op::Linear {
+            input: d.small(),
+            output: d.small(),
+            input_grain: d.small(),
+            output_grain: d.small(),
+        },
+        2 => Op::Bias { width: d.small(), grain: d.small() },
         3 => Op::Norm {
             kind: d.pick(&[NormKind::Layer, NormKind::Rms]),
-            width: d.dim(),
-            groups: d.dim(),
+            width: d.small(),
+            groups: d.small(),
             eps: d.real(),
         },
-        4 => Op::Rope { heads: d.dim(), head_dim: d.dim(), theta: d.real() },
+        4 => Op::Rope { heads: d.small(), head_dim: d.small(), theta: d.real() },
         5 => Op::Attention {
-            heads: d.dim(),
-            kv_heads: d.dim(),
-            head_dim: d.dim(),
+            heads: d.small(),
+            kv_heads: d.small(),
+            head_dim: d.small(),
             causal: d.flag(),
-            window: d.maybe(|d| 1 + d.dim() / 2),
+            window: d.maybe(|d| d.small()),
         },
-        6 => Op::Activation { kind: d.pick(&activation), width: d.dim() },
-        7 => Op::Gate { kind: d.pick(&activation), width: d.dim() },
-        8 => Op::Add { width: d.dim() },
-        _ => Op::CrossEntropy { vocab: d.dim() },
+        6 => Op::Activation { kind: d.pick(&activation), width: d.small() },
+        7 => Op::Gate { kind: d.pick(&activation), width: d.small() },
+        8 => Op::Add { width: d.small() },
+        _ => Op::CrossEntropy { vocab: d.small() },
     }
 }
 
@@ -90,7 +99,7 @@ fn kernel(d: &mut Dice) -> Kernel {
     match d.roll(8) {
         0 => {
             let op = op(d);
-            let extents = op.indices().iter().map(|_| d.size()).collect();
+            let extents = op.indices().iter().map(|_| d.small()).collect();
             let axes = op.indices().iter().map(|_| d.axes()).collect();
             let pass =
                 d.pick(&[Pass::Max, Pass::Sum, Pass::Forward, Pass::BackwardInput, Pass::BackwardWeight]);

@@ -118,7 +118,9 @@ fn sizes_beyond_any_memory_are_refused() {
     check(
         "input=4 ",
         "input=18446744073709551615 ",
-        expect!["line 7: 18446744073709551615 elements are more than any memory holds"],
+        expect![
+            "line 7: kernel `op forward f32 linear[input=18446744073709551615 output=8 input_grain=1 output_grain=1] b=1/- s=8/- i=4/- o=4/tp`: input: 18446744073709551615; write a whole number from 1 to 4,294,967,296"
+        ],
     );
     check(
         "4x4",

@@ -243,7 +243,7 @@ fn cluster_tomls() {
             my.toml: cluster.levels: no level, or one of size 0; give at least one level with a size of 1 or more
             my.toml: cluster.levels: more than 16,777,216 devices; lower a level's size
             my.toml, line 40: levels.nvlink.size: integer `-8`; write a whole number, 0 or more
-            my.toml: cluster.levels.infiniband.latency: 9223372036854775807; write picoseconds: at most 1e15
+            my.toml: cluster.levels.infiniband.latency: 9223372036854775807; write picoseconds: at most 1e11
             my.toml: cluster.levels.nvlink.efficiency: 82; write a share above 0, at most 1
             my.toml: cluster.levels.nvlink.efficiency: NaN; write a share above 0, at most 1
             my.toml: cluster.device.curves.matmul: points that do not rise, or out of range; list (x, efficiency) in rising x above 0, efficiencies from 1e-9 to 1000
