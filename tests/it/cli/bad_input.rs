@@ -89,7 +89,7 @@ JOB [run] => [search]¶ranks = 0¶[run] | search.ranks 0
 JOB [run] => [search]¶ranks = 5¶[run] | search.ranks 5 4
 JOB [run] => [search]¶target = "megatron"¶[run] | search.target megatron not built
 JOB source = "pair.toml" => source = "pair.toml"¶nodes = 0 | cluster.nodes 0
-PAIR device.name => device.nam | device
+PAIR name = "Test CPU" => nam = "Test CPU" | device.nam name
 PAIR [device] => [devize] | devize
 PAIR kind = "cpu" => kind = "tpu" | device.kind tpu
 PAIR bandwidth = 8e9 => bandwidth = nan | levels.memory.bandwidth NaN
@@ -142,6 +142,7 @@ fn every_kind_of_bad_input_is_refused() {
         let (what, words) = row.rsplit_once(" | ").unwrap();
         let spoil = |text: &str, edit: &str| {
             let (from, to) = edit.split_once(" => ").unwrap();
+            assert!(text.contains(from), "{what}: there is no `{from}`");
             text.replacen(from, &to.replace('¶', "\n"), 1)
         };
         let arguments = match what.split_once(' ') {
