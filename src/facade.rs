@@ -7,7 +7,7 @@ use meshwright_cost_models::{CostModel, LONGEST_STEP_S, Slowest};
 use meshwright_executor::data::Corpus;
 use meshwright_executor::{Cpu, RunOptions, RunOutcome, train};
 use meshwright_ir::program::{Action, Checked, Collective, Exchange, IdKind, Instruction, Program};
-use meshwright_ir::{Alternative, Axis, Cluster, DType, Job, Objective, Plan, SearchReport, Time, Trace};
+use meshwright_ir::{Alternative, Cluster, DType, Job, Objective, Plan, SearchReport, Time, Trace};
 use meshwright_planner::{Progress, Verdict};
 use meshwright_reports::{CriticalItem, Report};
 use meshwright_simulator::{Options, Summary, critical_path};
