@@ -6,6 +6,7 @@ mod conformance;
 mod determinism;
 mod folding;
 mod layering;
+mod mutations;
 mod parity;
 mod plans;
 mod planted;

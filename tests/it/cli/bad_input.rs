@@ -50,7 +50,7 @@ plan job.toml -o one.json --report one.json | one.json overwrite
 plan job.toml -o repository | repository folder
 plan job.toml --report missing/r.html | missing/r.html folder
 auto job.toml --report missing/r.html | missing/r.html folder
-auto job.toml --precision bf16 | precision
+auto job.toml --precision fp8 | precision fp8
 auto job.toml --backend cuda | cuda not built
 auto job.toml --data missing.txt | run.data missing.txt
 run plan.json | run.data --data
@@ -60,7 +60,7 @@ run plan.json --data repository/README.md --sequence 16 | --data --steps --backe
 run plan.json --data repository/README.md --comm mpi | mpi not built
 run plan.json --data repository/README.md --resume | resume not built
 run plan.json --data repository/README.md --steps 0 | steps 0
-run bf16.json --data repository/README.md | precision bf16 fp32
+run fp8.json --data repository/README.md | precision fp8 bf16
 run small.json --data repository/README.md | vocabulary 64 256
 model empty.json | empty.json
 model gpt-nano --sequence 0 | sequence 0
@@ -89,7 +89,7 @@ JOB [run] => [search]¶ranks = 0¶[run] | search.ranks 0
 JOB [run] => [search]¶ranks = 5¶[run] | search.ranks 5 4
 JOB [run] => [search]¶target = "megatron"¶[run] | search.target megatron not built
 JOB source = "pair.toml" => source = "pair.toml"¶nodes = 0 | cluster.nodes 0
-PAIR device.name => device.nam | device
+PAIR name = "Test CPU" => nam = "Test CPU" | device.nam name
 PAIR [device] => [devize] | devize
 PAIR kind = "cpu" => kind = "tpu" | device.kind tpu
 PAIR bandwidth = 8e9 => bandwidth = nan | levels.memory.bandwidth NaN
@@ -130,7 +130,7 @@ fn every_kind_of_bad_input_is_refused() {
     let job = "--cluster pair.toml --sequence 32 --global-batch 8";
     w.ok(&format!("plan --model config.json {job} -o small.json -q"));
     let h100 = "--cluster h100-sxm --nodes 1 --sequence 32 --global-batch 8";
-    w.ok(&format!("plan --model gpt-nano {h100} --precision bf16 -o bf16.json -q"));
+    w.ok(&format!("plan --model gpt-nano {h100} --precision fp8 -o fp8.json -q"));
     let read = |name: &str| std::fs::read_to_string(w.path(name)).unwrap();
     let (plan, program, pair) = (read("plan.json"), read("step.program"), read("pair.toml"));
     w.give("truncated.json", &plan[..plan.len() / 2])
@@ -142,6 +142,7 @@ fn every_kind_of_bad_input_is_refused() {
         let (what, words) = row.rsplit_once(" | ").unwrap();
         let spoil = |text: &str, edit: &str| {
             let (from, to) = edit.split_once(" => ").unwrap();
+            assert!(text.contains(from), "{what}: there is no `{from}`");
             text.replacen(from, &to.replace('¶', "\n"), 1)
         };
         let arguments = match what.split_once(' ') {
@@ -180,7 +181,7 @@ fn endless_words_make_short_messages() {
         format!("model {long}"),
         format!("cluster {long}"),
         format!("plan --model gpt-nano --cluster h100-sxm --sequence 8 --global-batch 8 --pin {long}"),
-        format!("whatif {long}"),
+        format!("check {long}"),
         format!("lower {long}"),
     ] {
         let ran = w.run(&arguments);

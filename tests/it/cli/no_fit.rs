@@ -3,7 +3,7 @@
 use super::Workplace;
 
 /// What is asked, what the answer names, and the same with that change made.
-const CASES: [(&str, &str, &str); 8] = [
+const CASES: [(&str, &str, &str); 7] = [
     (
         "--model llama3-70b --cluster h100-sxm --nodes 1 --sequence 4096 --global-batch 64",
         "use 3 nodes instead of 1",
@@ -11,13 +11,8 @@ const CASES: [(&str, &str, &str); 8] = [
     ),
     (
         "--model llama3-8b --cluster h100-sxm --ranks 1 --sequence 8192 --global-batch 64",
-        "use 3 ranks instead of 1",
-        "--model llama3-8b --cluster h100-sxm --ranks 3 --sequence 8192 --global-batch 64",
-    ),
-    (
+        "use 2 ranks instead of 1",
         "--model llama3-8b --cluster h100-sxm --ranks 2 --sequence 8192 --global-batch 64",
-        "sequences of 2048 instead of 8192",
-        "--model llama3-8b --cluster h100-sxm --ranks 2 --sequence 2048 --global-batch 64",
     ),
     (
         "--model gpt-nano --cluster localhost --ranks 7 --sequence 128 --global-batch 16",
