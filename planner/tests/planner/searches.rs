@@ -173,7 +173,7 @@ fn the_best_plan_says_why() {
         step 1.60 s: kernels 1.55 s (97 %), exposed communication 0 ps (0 %), bubble 0 ps (0 %), gradients 7.78 ms (0 %), update 44.3 ms (3 %)
         peak memory 71.6 GiB of 76.1 GiB, on stage 0
         zero-1 splits optimizer state among 16 replicas, which saves 84.1 GiB
-        no plan of this space simulates faster than 1.37 s: this one is within 17.0 % of that
+        no plan of this space simulates faster than 1.37 s: this one takes 1.2 times that
         tp 1 → 2, dp 16 → 8, micro-batch 1 → 4, recompute none → full in 1 of 34 blocks: step +0.3 %, kernels -2.5 %, communication +3.1 %, update -0.2 %, memory +3.82 GiB
         tp 1 → 2, dp 16 → 8, micro-batch 1 → 4, sp false → true: step +1.6 %, kernels -2.5 %, communication +4.4 %, update -0.2 %, memory +966 MiB
         micro-batch 1 → 2, recompute none → full in 15 of 34 blocks: step +3.8 %, kernels +3.8 %, memory +4.11 GiB
