@@ -63,18 +63,25 @@ pub fn lower(plan: &Plan) -> Result<Checked, Failure> {
 /// Simulates one step on a cluster that holds its ranks. Refuses a step too long to be counted in picoseconds.
 pub fn simulate(program: &Checked, cluster: &Cluster, unfold: bool) -> Result<Simulated, Failure> {
     let cost = CostModel::new(cluster);
-    let longest = in_turn(program, &cost) * f64::from(cluster.ranks_per_device);
-    if longest > LONGEST_STEP_S {
-        let days = longest / 86400.0;
-        return Err(Failure::new(
-            format!("a step on {} might take {days:.0} days, and none above 53 is counted", cluster.name),
-            "simulate a smaller step, or a cluster whose rates are believable",
-        ));
-    }
+    check_length(program, &cost, 1.0)?;
     let options = if unfold { Options::default() } else { Options::auto(program, cluster) };
     let trace = meshwright_simulator::simulate(program, &cost, &options);
     let summary = Summary::of(program, &trace);
     Ok(Simulated { critical: critical(program, &trace), trace, summary })
+}
+
+/// Refuses a step too long to be counted in picoseconds, even were every rank `slow` times as slow.
+pub(crate) fn check_length(program: &Program, cost: &CostModel, slow: f64) -> Result<(), Failure> {
+    let cluster = cost.cluster();
+    let longest = in_turn(program, cost) * f64::from(cluster.ranks_per_device) * slow.max(1.0);
+    if longest <= LONGEST_STEP_S {
+        return Ok(());
+    }
+    let days = longest / 86400.0;
+    Err(Failure::new(
+        format!("a step on {} might take {days:.0} days, and none above 53 is counted", cluster.name),
+        "simulate a smaller step, or a cluster whose rates are believable",
+    ))
 }
 
 /// Seconds of every instruction of every role, one after the other: no step of the program takes longer on ranks that

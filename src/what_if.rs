@@ -215,7 +215,11 @@ fn simulated(change: &str, plan: &Plan, program: &Checked, slow: &BTreeMap<u32, 
         return refuse(format!("a slow rank means simulating every rank: {all} instructions are too many"));
     }
     let options = Options { slow: slow.clone(), ..Options::auto(program, cluster) };
-    let step = simulate(program, &CostModel::new(cluster), &options).step_time.seconds();
+    let cost = CostModel::new(cluster);
+    if let Err(why) = facade::check_length(program, &cost, slow.values().copied().fold(1.0, f64::max)) {
+        return refuse(why.to_string());
+    }
+    let step = simulate(program, &cost, &options).step_time.seconds();
     Case { step_time_s: Some(step), goodput: Some(plan.tokens() as f64 / step), note: None, ..case }
 }
 

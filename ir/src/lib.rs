@@ -11,6 +11,7 @@ mod layout;
 mod mesh;
 mod model;
 mod op;
+mod pin;
 mod plan;
 pub mod program;
 pub mod trace;
@@ -21,13 +22,14 @@ pub use document::{HostProfile, ProfileSample};
 pub use dtype::{DType, Precision};
 pub use invalid::Invalid;
 pub use job::{
-    Comparison, Job, JobCluster, JobFile, JobModel, JobRun, JobSearch, JobTraining, Objective, Optimizer,
-    Pin, PinKey, Run, Search, Source, Training,
+    Job, JobCluster, JobFile, JobModel, JobRun, JobSearch, JobTraining, Objective, Optimizer, Run, Search,
+    Source, Training,
 };
 pub use layout::Layout;
 pub use mesh::{Axis, AxisSet, Coords, Mesh};
 pub use model::{BlockClass, BlockRun, Model, Node, Tie, Value};
 pub use op::{ActivationKind, IdSource, Init, NormKind, Op, ParamSpec, Real};
+pub use pin::{Comparison, Pin, PinKey};
 pub use plan::{
     Algorithm, Alternative, Candidate, ClassPlan, Copy, GradientPath, Plan, Prediction, Recompute, Schedule,
     SearchReport, StagePlan, StateSharding, Step, Strategy, Use, ValuePlan,

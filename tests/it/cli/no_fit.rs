@@ -1,6 +1,8 @@
 //! When nothing fits, the change that is named is one that works: each is made, and then something fits.
 
 use super::Workplace;
+use super::transcripts::{check, masked, whole};
+use expect_test::expect;
 
 /// What is asked, what the answer names, and the same with that change made.
 const CASES: [(&str, &str, &str); 7] = [
@@ -59,4 +61,49 @@ fn this_machine_is_not_told_to_grow_nodes() {
         w.json("plan --model llama3-70b --cluster localhost --ranks 4 --sequence 64 --global-batch 4", 1);
     let change = answer["smallest_change"].as_str().unwrap();
     assert!(!change.contains("nodes") && change.contains("more memory"), "{change}");
+}
+
+#[test]
+fn a_person_reads_what_is_in_the_way_and_what_would_fit() {
+    let w = Workplace::new();
+    let job = "plan --model gpt-nano --cluster localhost --ranks 7 --sequence 128 --global-batch 16";
+    check(
+        &w,
+        job,
+        whole,
+        expect![[r#"
+            No plan fits gpt-nano on 7 ranks of localhost.
+
+              - none of 3 points of the space fits
+              - batch: 1 point: 16 samples do not divide by dp 7
+              - heads: 1 point: 8 key heads do not divide by tp 7
+              - stages: 1 point: 6 blocks do not fill pp 7
+
+            What would fit:
+
+              - use 8 ranks instead of 7 (tp=2 pp=4 dp=1 micro-batch 1)
+              - train on 14 sequences a step instead of 16 (tp=1 pp=1 dp=7 micro-batch 1 zero-1)
+            --- exit 1
+        "#]],
+    );
+    let job = "plan --model llama3-70b --cluster h100-sxm --nodes 1 --sequence 4096 --global-batch 64";
+    check(
+        &w,
+        job,
+        masked,
+        expect![[r#"
+        No plan fits llama#-#b on # ranks of h#-sxm.
+
+          - none of # points of the space fits
+          - closest: tp=# pp=# dp=# micro-batch #: memory: stage # needs # GiB of # GiB at micro-batch
+          #
+          - memory: # points
+
+        What would fit:
+
+          - use # nodes instead of # (# ranks, tp=# pp=# dp=# micro-batch #)
+          - give each rank # GiB more memory (tp=# pp=# dp=# micro-batch #)
+        --- exit 1
+    "#]],
+    );
 }

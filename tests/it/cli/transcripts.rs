@@ -5,7 +5,7 @@ use super::{PLAN, Workplace};
 use expect_test::{Expect, expect};
 
 /// Command, what it printed, exit code.
-fn check(w: &Workplace, arguments: &str, mask: fn(&str) -> String, expected: Expect) {
+pub(super) fn check(w: &Workplace, arguments: &str, mask: fn(&str) -> String, expected: Expect) {
     let ran = w.run(arguments);
     let widest = ran.out.lines().map(|l| l.chars().count()).max().unwrap_or(0);
     assert!(widest <= 100 || ran.out.starts_with(['{', 'm']), "meshwright {arguments}: {widest} columns");
@@ -13,12 +13,12 @@ fn check(w: &Workplace, arguments: &str, mask: fn(&str) -> String, expected: Exp
     expected.assert_eq(&format!("{}{err}--- exit {}\n", mask(&ran.out), ran.code));
 }
 
-fn whole(text: &str) -> String {
+pub(super) fn whole(text: &str) -> String {
     text.to_string()
 }
 
 /// Numbers become `#`, columns two spaces.
-fn masked(text: &str) -> String {
+pub(super) fn masked(text: &str) -> String {
     let mut shown = String::new();
     let mut number = false;
     // A hash is no number, and no one's to know.
@@ -357,51 +357,6 @@ fn auto() {
             planned: gpt-nano on # ranks of localhost: dp # micro-batch # × # #f#b, zero-#
             --- exit 0
         "#]],
-    );
-}
-
-#[test]
-fn no_plan() {
-    let w = Workplace::new();
-    let job = "plan --model gpt-nano --cluster localhost --ranks 7 --sequence 128 --global-batch 16";
-    check(
-        &w,
-        job,
-        whole,
-        expect![[r#"
-            No plan fits gpt-nano on 7 ranks of localhost.
-
-              - none of 3 points of the space fits
-              - batch: 1 point: 16 samples do not divide by dp 7
-              - heads: 1 point: 8 key heads do not divide by tp 7
-              - stages: 1 point: 6 blocks do not fill pp 7
-
-            What would fit:
-
-              - use 8 ranks instead of 7 (tp=2 pp=4 dp=1 micro-batch 1)
-              - train on 14 sequences a step instead of 16 (tp=1 pp=1 dp=7 micro-batch 1 zero-1)
-            --- exit 1
-        "#]],
-    );
-    let job = "plan --model llama3-70b --cluster h100-sxm --nodes 1 --sequence 4096 --global-batch 64";
-    check(
-        &w,
-        job,
-        masked,
-        expect![[r#"
-        No plan fits llama#-#b on # ranks of h#-sxm.
-
-          - none of # points of the space fits
-          - closest: tp=# pp=# dp=# micro-batch #: memory: stage # needs # GiB of # GiB at micro-batch
-          #
-          - memory: # points
-
-        What would fit:
-
-          - use # nodes instead of # (# ranks, tp=# pp=# dp=# micro-batch #)
-          - give each rank # GiB more memory (tp=# pp=# dp=# micro-batch #)
-        --- exit 1
-    "#]],
     );
 }
 
