@@ -7,7 +7,7 @@ use meshwright_cost_models::{CostModel, LONGEST_STEP_S, Slowest};
 use meshwright_executor::data::Corpus;
 use meshwright_executor::{Cpu, RunOptions, RunOutcome, train};
 use meshwright_ir::program::{Action, Checked, Collective, Exchange, IdKind, Instruction, Program};
-use meshwright_ir::{Alternative, Axis, Cluster, DType, Job, Objective, Plan, SearchReport, Time, Trace};
+use meshwright_ir::{Alternative, Cluster, DType, Job, Objective, Plan, SearchReport, Time, Trace};
 use meshwright_planner::{Progress, Verdict};
 use meshwright_reports::{CriticalItem, Report};
 use meshwright_simulator::{Options, Summary, critical_path};
@@ -178,44 +178,20 @@ fn band(cluster: &Cluster) -> (f64, String) {
     }
 }
 
-/// Why the best plan won: what it needs, and what the runners-up cost.
+/// Why the best plan won: how the simulator ranks it, and what the planner says of it.
 fn why(best: &Plan) -> Vec<String> {
-    let peak = best.prediction.peak_memory_bytes.iter().max().copied().unwrap_or_default();
-    let mut lines = vec![format!(
-        "needs {peak} of {} on its fullest stage: {} to spare",
-        best.prediction.memory_limit_bytes,
-        best.prediction.memory_limit_bytes.saturating_sub(peak)
-    )];
-    for other in &best.search.alternatives {
-        let slower = 100.0 * (other.step_time_s / best.prediction.step_time_s - 1.0);
-        let memory = match other.peak_memory_bytes >= peak {
-            true => format!("{} more memory", other.peak_memory_bytes.saturating_sub(peak)),
-            false => format!("{} less memory", peak.saturating_sub(other.peak_memory_bytes)),
-        };
-        lines.push(format!("{}: step {slower:+.1} %, {memory}", difference(best, other)));
-    }
-    lines.extend(best.why.iter().cloned());
-    lines
-}
-
-/// What another plan chooses otherwise: `tp 2 → 4, micro-batch 1 → 2`.
-fn difference(best: &Plan, other: &Alternative) -> String {
-    let mut parts: Vec<String> = Axis::ALL
-        .into_iter()
-        .map(|a| (a, best.mesh.degree(a), other.mesh.degree(a)))
-        .filter(|(_, a, b)| a != b)
-        .map(|(axis, a, b)| format!("{axis} {a} → {b}"))
-        .collect();
-    let mut note = |what: &str, a: String, b: String| {
-        if a != b {
-            parts.push(format!("{what} {a} → {b}"));
+    let next = best.search.alternatives.iter().map(|a| a.step_time_s).reduce(f64::min);
+    let ranked = next.map(|next| {
+        let step = best.prediction.step_time_s;
+        let (simulated, slower) = (best.search.simulated, 100.0 * (next / step - 1.0));
+        match best.job.search.objective {
+            Objective::Memory => format!("the least memory of the {simulated} plans simulated"),
+            Objective::Time | Objective::Cost | Objective::Energy => {
+                format!("the fastest of the {simulated} plans simulated: the next takes {slower:.1} % longer")
+            }
         }
-    };
-    note("micro-batch", best.micro_batch.to_string(), other.micro_batch.to_string());
-    note("schedule", best.schedule.to_string(), other.schedule.to_string());
-    note("optimizer state", best.state_sharding.to_string(), other.state_sharding.to_string());
-    note("sequence parallel", best.sequence_parallel().to_string(), other.sequence_parallel.to_string());
-    if parts.is_empty() { "the same choices, split otherwise".into() } else { parts.join(", ") }
+    });
+    ranked.into_iter().chain(best.why.iter().cloned()).collect()
 }
 
 /// Model FLOP utilisation, a fraction: model FLOPs of a step over what the devices could do at their peak.

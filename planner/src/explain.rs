@@ -15,12 +15,8 @@ pub(crate) fn why(search: &Search<'_>, best: &[usize], k: usize) -> Vec<String> 
     let entries = &search.entries;
     let own = entries[best[k]].fits().expect("a plan that was found");
     let fitting = entries.iter().filter(|e| e.fits().is_some()).count();
-    let rank = match k {
-        0 => "the best".to_string(),
-        k => format!("number {}", k + 1),
-    };
     let mut lines = vec![
-        format!("{rank} of {fitting} plans that fit, of {} points of the space", entries.len()),
+        format!("{fitting} plans fit, of {} points of the space", entries.len()),
         spent(own),
         memory(search, own),
     ];
@@ -47,7 +43,7 @@ fn spent(s: &Solved) -> String {
     let t = &s.time;
     let share = |x: u64| format!("{} ({:.0} %)", Time(x), 100.0 * x as f64 / t.step.max(1) as f64);
     format!(
-        "step {}: kernels {}, exposed communication {}, bubble {}, gradients {}, update {}",
+        "closed form {}: kernels {}, exposed communication {}, bubble {}, gradients {}, update {}",
         Time(t.step),
         share(t.compute),
         share(t.communication),

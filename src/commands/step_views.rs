@@ -3,6 +3,7 @@
 use super::output::{pairs, table};
 use super::views::{Timing, count, seconds};
 use meshwright::{Ran, Simulated, mfu};
+use meshwright_cost_models::CostModel;
 use meshwright_ir::program::Program;
 use meshwright_ir::{Axis, Bytes, Cluster, Plan};
 use serde::Serialize;
@@ -63,7 +64,7 @@ fn peaks(program: &Program, cluster: &Cluster) -> Vec<Bytes> {
 
 pub(crate) fn simulate_text(program: &Program, cluster: &Cluster, s: &Simulated) -> String {
     let step = s.summary.step_time.seconds();
-    let limit = cluster.memory_per_rank() + cluster.device.reserved;
+    let limit = CostModel::new(cluster).memory_limit() + cluster.device.reserved;
     let mut stages = vec![["stage", "peak memory", "to spare"].map(String::from).to_vec()];
     stages.extend(peaks(program, cluster).into_iter().enumerate().map(|(k, peak)| {
         let spare = match peak <= limit {
@@ -138,7 +139,7 @@ pub(crate) fn run_text(plan: &Plan, program: &Program, ran: &Ran) -> String {
         vec![
             "peak memory".into(),
             format!(
-                "{} measured, {} planned, a rank by stage",
+                "{} of buffers measured, {} planned, a rank by stage",
                 list(&stage_peaks(plan, ran)),
                 list(&program.planned_peaks())
             ),

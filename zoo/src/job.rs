@@ -2,7 +2,7 @@
 //! The same job file, base folder and host profile resolve to the same job on every machine.
 
 use crate::clusters::{self, LOCALHOST, apply_constants, cluster};
-use crate::source::{locate, named, read};
+use crate::source::{JOB, locate, named, read};
 use crate::toml_text::parse;
 use crate::{ZooError, localhost, model};
 use meshwright_ir::{
@@ -30,7 +30,7 @@ const MOST_LOCAL_RANKS: u32 = 1024;
 /// Reads the job file at `path`; `name` is how its user calls it. Paths in it are left as they stand: hand the file's
 /// folder to [`resolve`].
 pub fn job_file(path: &Path, name: &str) -> Result<JobFile, ZooError> {
-    job_from_toml(name, &read(path, name, "the job file")?)
+    job_from_toml(name, &read(path, name, JOB)?)
 }
 
 /// The job that `text`, the content of `file`, asks for.

@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 /// The largest description file that is read: a thousand times the largest known `config.json`.
 const LARGEST_FILE: u64 = 16 << 20;
 
+/// What reads a job file.
+pub(crate) const JOB: &str = "the job file";
+
 /// FNV-1a, 64 bits, in hex, of the value's JSON (Fowler, Noll and Vo; parameters of the IETF draft).
 pub fn hash<T: Serialize>(noun: &T) -> String {
     let json = serde_json::to_vec(noun).expect("nouns have a JSON form");
@@ -31,7 +34,11 @@ pub(crate) fn locate(source: &str, base_dir: &Path) -> PathBuf {
 /// The text of a file; `name` is how its user calls it, `field` which key named it.
 pub(crate) fn read(path: &Path, name: &str, field: &str) -> Result<String, ZooError> {
     let trouble = |e: std::io::Error| {
-        ZooError::new(name, field, format!("cannot be read: {e}"), "name a readable file, or a preset")
+        let fix = match field {
+            JOB => "name a job file (TOML); a model and a cluster go after --model and --cluster",
+            _ => "name a readable file, or a preset",
+        };
+        ZooError::new(name, field, format!("cannot be read: {e}"), fix)
     };
     let mut bytes = Vec::new();
     File::open(path).and_then(|f| f.take(LARGEST_FILE + 1).read_to_end(&mut bytes)).map_err(trouble)?;

@@ -169,8 +169,8 @@ fn the_best_plan_says_why() {
     let (plans, _) = found(&small());
     expect![[r#"
         pp=1 dp=16 fsdp=1 cp=1 tp=1
-        the best of 169 plans that fit, of 361 points of the space
-        step 1.60 s: kernels 1.55 s (97 %), exposed communication 0 ps (0 %), bubble 0 ps (0 %), gradients 7.78 ms (0 %), update 44.3 ms (3 %)
+        169 plans fit, of 361 points of the space
+        closed form 1.60 s: kernels 1.55 s (97 %), exposed communication 0 ps (0 %), bubble 0 ps (0 %), gradients 7.78 ms (0 %), update 44.3 ms (3 %)
         peak memory 71.6 GiB of 76.1 GiB, on stage 0
         zero-1 splits optimizer state among 16 replicas, which saves 84.1 GiB
         no plan of this space simulates faster than 1.37 s: this one takes 1.2 times that

@@ -304,7 +304,7 @@ fn from_plan_to_report() {
         "run plan.json --data repository/README.md --steps 1",
         masked,
         expect![[r#"
-              peak memory  # MiB, # MiB measured, # MiB, # MiB planned, a rank by stage
+              peak memory  # MiB, # MiB of buffers measured, # MiB, # MiB planned, a rank by stage
               step time  # ms measured, # ms predicted (±# %)
               loss  # → # nats a token in # step
               weights  #
@@ -347,7 +347,7 @@ fn auto() {
               next best  step  peak memory
               dp # micro-batch # #f#b  # ms  # MiB
 
-              peak memory  # MiB measured, # MiB planned, a rank by stage
+              peak memory  # MiB of buffers measured, # MiB planned, a rank by stage
               step time  # ms measured, # ms predicted (±# %)
               loss  # → # nats a token in # step
               weights  #
