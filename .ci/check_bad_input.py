@@ -34,7 +34,7 @@ CASES = [
     ("no command of that name", ["frobnicate"], "frobnicate"),
     ("ten thousand letters that are no command", ["frob" * 2500], "frob"),
     ("ten thousand letters that are no precision", ["plan", "--precision", "frob" * 2500], "precision"),
-    ("a command that is not built yet", ["whatif", "plan.json", "--json"], "built"),
+    ("a command that is not built yet", ["validate", "runs.csv", "--json"], "built"),
     ("no such job", ["plan", "missing.toml", "-o", "plan.json", "--json"], "missing.toml"),
     ("no such model", ["plan", "--model", "gpt-nanno", *usual, "-o", "plan.json"], "gpt-nano"),
     ("a misspelt key", ["plan", given("key.toml", job.replace("global_batch", "global_bach")), "-o", "plan.json"], "global_bach"),
@@ -46,7 +46,7 @@ CASES = [
     ("no plan", ["simulate", given("plan.json", "{}"), "--trace", "trace.json"], "plan.json"),
     ("half a plan", ["lower", given("half.json", plan[: len(plan) // 2]), "-o", "step.program"], "half.json"),
     ("half a program", ["simulate", given("half.program", program[: len(program) // 2]), "--trace", "t.json"], "half.program"),
-    ("a fp16 run on the CPU", ["run", str(root / "examples/quickstart.toml"), "--precision", "fp16", "--steps", "1"], "fp"),
+    ("an fp8 run on the CPU", ["run", str(root / "examples/quickstart.toml"), "--precision", "fp8", "--steps", "1"], "fp"),
     ("no CUDA", ["run", str(root / "examples/quickstart.toml"), "--backend", "cuda", "--steps", "1"], "cuda"),
     ("data shorter than a sequence", ["run", given("short.toml", short), "--steps", "1"], "short.txt"),
 ]

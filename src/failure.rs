@@ -43,9 +43,21 @@ impl From<ZooError> for Failure {
 
 fn clip(text: String, limit: usize) -> String {
     let text: String = text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect();
+    // An endless word must not push out what stands behind it: the name of a flag, the fix.
+    let text: String = text.split_inclusive([' ', '\n']).map(shorten).collect();
     if text.len() <= limit {
         return text;
     }
     let end = (0..=limit - 3).rev().find(|k| text.is_char_boundary(*k)).unwrap_or(0);
     format!("{}…", &text[..end])
+}
+
+/// A word of over 200 letters, by its start and its end.
+fn shorten(word: &str) -> String {
+    let letters: Vec<char> = word.chars().collect();
+    if letters.len() <= 200 {
+        return word.to_string();
+    }
+    let (start, end) = (&letters[..80], &letters[letters.len() - 40..]);
+    start.iter().chain(&['…']).chain(end).collect()
 }

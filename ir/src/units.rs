@@ -63,7 +63,7 @@ impl Bytes {
 impl Time {
     /// The longest duration made of seconds: 53 days, so that a few of them still add up.
     const LONGEST: u64 = 1 << 62;
-    /// From seconds, at most [`Self::LONGEST`]; negative or non-finite seconds are a broken invariant of the caller.
+    /// From seconds, at most 2^62 picoseconds; negative or non-finite seconds are a broken invariant of the caller.
     pub fn from_seconds(s: f64) -> Self {
         assert!(s.is_finite() && s >= 0.0, "a duration of {s} s");
         Self(((s * 1e12).round() as u64).min(Self::LONGEST))
