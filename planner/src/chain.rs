@@ -227,7 +227,8 @@ impl<'s, 'a> Chain<'s, 'a> {
             spared.push(Spared {
                 recomputed: Bytes(bytes.saturating_sub(self.frames[s] * frame + workspace)),
                 time: time.saturating_sub(plain),
-                split: Bytes(whole - self.of_states(first, end, &|s| s.states)),
+                // Pieces of tiny parameters are padded, and may hold more than the whole.
+                split: Bytes(whole.saturating_sub(self.of_states(first, end, &|s| s.states))),
             });
             versions.extend(self.placed(first, end, &counts));
         }

@@ -7,6 +7,10 @@ const SIX_HEADS: &str = r#"{"model_type":"llama","vocab_size":256,"max_position_
     "num_hidden_layers":5,"num_attention_heads":6,"num_key_value_heads":6,"intermediate_size":144,"rms_norm_eps":1e-6,
     "rope_theta":10000.0,"hidden_act":"silu","tie_word_embeddings":false}"#;
 
+/// Parameters of a few bytes, of which pieces for sixteen replicas hold more than the whole.
+const TINY: &str = r#"{"model_type":"gpt2","vocab_size":257,"n_positions":64,"n_embd":12,"n_layer":1,"n_head":2,
+    "activation_function":"gelu_new","layer_norm_epsilon":1e-5}"#;
+
 #[test]
 fn odd_shapes_go_all_the_way() {
     let cases = [
@@ -44,12 +48,12 @@ fn odd_shapes_go_all_the_way() {
 }
 
 #[test]
-fn nodes_need_not_be_a_power_of_two() {
+fn nodes_need_not_be_a_power_of_two_nor_models_large() {
     let w = Workplace::new();
-    w.give("six.json", SIX_HEADS);
-    for nodes in [1, 3] {
+    w.give("six.json", SIX_HEADS).give("tiny.json", TINY);
+    for (model, nodes) in [("six", 1), ("six", 3), ("tiny", 1), ("tiny", 2)] {
         let job = format!(
-            "--model six.json --cluster h100-sxm --nodes {nodes} --sequence 48 --global-batch 24 --precision bf16"
+            "--model {model}.json --cluster h100-sxm --nodes {nodes} --sequence 48 --global-batch 48 --precision bf16"
         );
         let plan = w.json(&format!("plan {job} -o plan.json"), 0);
         let simulated = w.json("simulate plan.json --unfold", 0);
