@@ -39,10 +39,10 @@ impl<'a> Reach<'a> {
     pub(crate) fn excess(&mut self, point: &Point) -> Option<String> {
         let (m, batch, sequence) = (point.micro_batches, point.micro_batch, self.job.training.sequence);
         let model = &self.job.model;
-        if countable(model, batch, sequence, m).is_err() {
-            return Some(format!(
-                "size: micro-batches of {batch} x {sequence} tokens are too large to count"
-            ));
+        // Of all replicas together, as lowering will ask.
+        let all = batch * u64::from(point.degree(Axis::Dp));
+        if countable(model, all, sequence, m).is_err() {
+            return Some(format!("size: micro-batches of {all} x {sequence} tokens are too large to count"));
         }
         let ceilings = ceilings(model, batch, sequence);
         let sum = |of: &dyn Fn(&Ceiling) -> f64| -> f64 {
