@@ -53,6 +53,7 @@ mod problem;
 mod reach;
 mod report;
 mod search;
+pub mod shard;
 mod solo;
 mod solve;
 mod space;
