@@ -41,8 +41,8 @@ impl<'c> Ascent<'c> {
     }
 
     /// One sweep and one step of the prices, towards `upper` if a choice of that cost is known.
-    pub(crate) fn step(&mut self, upper: Option<f64>) -> Swept {
-        let swept = self.dual.sweep();
+    pub(crate) fn step(&mut self, upper: Option<f64>, stop: &dyn Fn() -> bool) -> Option<Swept> {
+        let swept = self.dual.sweep(stop)?;
         self.sweeps += 1;
         let held = self.core.held(&swept.choice);
         let excess = held.iter().zip(&self.core.room).map(|(h, r)| (h - r) as f64);
@@ -77,6 +77,6 @@ impl<'c> Ascent<'c> {
         for ((price, best), e) in self.dual.prices.iter_mut().zip(&self.best.prices).zip(&self.average) {
             *price = (best + step * e).max(0.0);
         }
-        swept
+        Some(swept)
     }
 }

@@ -105,13 +105,16 @@ impl<'c> Dual<'c> {
         least
     }
 
-    /// One sweep backwards, which gives the bound, and one forwards, which gives a choice.
-    pub(crate) fn sweep(&mut self) -> Swept {
+    /// One sweep backwards, which gives the bound, and one forwards, which gives a choice; `None` if stopped on the way.
+    pub(crate) fn sweep(&mut self, stop: &dyn Fn() -> bool) -> Option<Swept> {
         self.priced = self.core.priced(&self.prices);
         let n = self.core.count();
         let (mut belief, mut reach) = (Vec::new(), Vec::new());
         let mut bound = 0.0;
         for k in (0..n).rev() {
+            if k % 256 == 0 && stop() {
+                return None;
+            }
             let v = self.order[k] as usize;
             self.belief(v, &mut belief);
             let least = belief.iter().copied().fold(f64::INFINITY, |a, b| if b < a { b } else { a });
@@ -154,7 +157,7 @@ impl<'c> Dual<'c> {
             }
         }
         let paid: f64 = self.prices.iter().zip(&self.core.room).map(|(p, r)| p * *r as f64).sum();
-        Swept { bound: bound - paid, choice }
+        Some(Swept { bound: bound - paid, choice })
     }
 
     /// For every strategy, by how much less than the bound plus this no choice with it can cost (where no price or message

@@ -45,6 +45,8 @@ pub(crate) struct Net {
     pub(crate) constant: i128,
     /// What every choice holds, per row.
     pub(crate) held: Vec<i64>,
+    /// Which of the first rows each row is.
+    pub(crate) row: Vec<u32>,
     /// What may be held, per row.
     pub(crate) limit: i64,
     gone: Vec<Gone>,
@@ -76,6 +78,7 @@ impl Net {
             vertices: vertices.collect(),
             widths: instance.nodes.iter().map(|n| n.costs.len()).collect(),
             held: vec![0; count],
+            row: (0..count as u32).collect(),
             limit,
             ..Self::default()
         };

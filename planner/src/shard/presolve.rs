@@ -371,6 +371,8 @@ fn keep_rows(net: &mut Net, kept: &[bool]) {
     }
     position.push(held.len() as u32);
     net.held = held;
+    let mut keep = kept.iter();
+    net.row.retain(|_| keep.next().copied().unwrap_or(false));
     for v in net.left() {
         for item in &mut net.vertices[v as usize].items {
             item.from = position[item.from as usize];
