@@ -11,6 +11,7 @@ mod plan;
 mod progress;
 mod report;
 mod run;
+mod shard;
 mod simulate;
 mod step_views;
 mod views;
@@ -60,9 +61,8 @@ enum Command {
     /// Not built yet.
     #[command(hide = true)]
     Validate(NotBuilt),
-    /// Not built yet.
-    #[command(hide = true)]
-    Shard(NotBuilt),
+    /// Solve an iopddl sharding problem.
+    Shard(shard::Arguments),
 }
 
 /// Whatever a command that does not exist yet was given.
@@ -99,7 +99,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Check(a) => not_built("check", &a),
         Command::Export(a) => not_built("export", &a),
         Command::Validate(a) => not_built("validate", &a),
-        Command::Shard(a) => not_built("shard", &a),
+        Command::Shard(a) => shard::command(a),
     };
     match answer {
         Ok(Answer::Yes) => ExitCode::SUCCESS,

@@ -38,7 +38,8 @@ pub(crate) fn finish(
             let relative = upper.map(|u| (u - net.constant) as f64);
             let Some(swept) = ascent.step(relative, stop) else { return false };
             let fits = core.held(&swept.choice).iter().zip(&core.room).all(|(h, r)| h <= r);
-            if fits && let Some(cost) = core.cost_of(&swept.choice)
+            if fits
+                && let Some(cost) = core.cost_of(&swept.choice)
                 && upper.is_none_or(|u| cost + net.constant < u)
             {
                 upper = offer(whole(&net, &core, &swept.choice));
@@ -75,7 +76,8 @@ fn children(net: &Net, core: &Core, ascent: &Ascent<'_>, upper: Option<i128>) ->
     };
     let rank = |k: usize| (second(k).min(room), core.near[k].len());
     let order = |a: &usize, b: &usize| rank(*a).0.total_cmp(&rank(*b).0).then(rank(*a).1.cmp(&rank(*b).1));
-    let branched = (0..core.count()).filter(|k| core.width(*k) > 1).max_by(order).expect("a core vertex has a choice");
+    let branched =
+        (0..core.count()).filter(|k| core.width(*k) > 1).max_by(order).expect("a core vertex has a choice");
     let mut strategies: Vec<u32> = (0..core.width(branched) as u32).collect();
     strategies.retain(|p| own(branched)[*p as usize] <= room);
     strategies.sort_by(|a, b| own(branched)[*b as usize].total_cmp(&own(branched)[*a as usize]));

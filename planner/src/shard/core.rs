@@ -59,7 +59,11 @@ impl Core {
     pub(crate) fn new(net: &Net) -> Self {
         let vertex = net.left();
         let position: HashMap<u32, u32> = vertex.iter().enumerate().map(|(k, v)| (*v, k as u32)).collect();
-        let mut core = Self { start: vec![0], room: net.held.iter().map(|h| net.limit - h).collect(), ..Self::default() };
+        let mut core = Self {
+            start: vec![0],
+            room: net.held.iter().map(|h| net.limit - h).collect(),
+            ..Self::default()
+        };
         let mut known: HashMap<Id, u32> = HashMap::new();
         let mut table = |core: &mut Self, id: Id| {
             *known.entry(id).or_insert_with(|| {
@@ -86,7 +90,10 @@ impl Core {
                     core.edges.len() as u32 - 1
                 } else {
                     let far = &core.near[to as usize];
-                    far.iter().find(|n: &&Near| n.to == k as u32).expect("edges are known from both ends").edge
+                    far.iter()
+                        .find(|n: &&Near| n.to == k as u32)
+                        .expect("edges are known from both ends")
+                        .edge
                 };
                 near.push(Near { to, edge, first, table, back });
             }
@@ -115,7 +122,8 @@ impl Core {
         for v in 0..self.count() {
             total += i128::from(self.costs(v)[choice[v] as usize]);
             for near in self.near[v].iter().filter(|n| n.first) {
-                let c = self.tables[near.table as usize].row(choice[v] as usize)[choice[near.to as usize] as usize];
+                let c = self.tables[near.table as usize].row(choice[v] as usize)
+                    [choice[near.to as usize] as usize];
                 if c >= NEVER {
                     return None;
                 }

@@ -71,7 +71,16 @@ impl<'c> Dual<'c> {
         let shares = shares.collect();
         let zero = |v: u32| vec![0.0; core.width(v as usize)];
         let message = core.edges.iter().map(|(a, b)| [zero(*a), zero(*b)]).collect();
-        Self { core, prices: vec![0.0; core.room.len()], message, order, rank, cyclic, shares, priced: vec![] }
+        Self {
+            core,
+            prices: vec![0.0; core.room.len()],
+            message,
+            order,
+            rank,
+            cyclic,
+            shares,
+            priced: vec![],
+        }
     }
 
     /// Cost of a vertex under the prices and all messages to it.

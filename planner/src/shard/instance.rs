@@ -48,7 +48,7 @@ pub struct Instance {
 }
 
 /// What a choice amounts to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Score {
     /// Sum of all costs, ruled-out ones as they are written.
     pub cost: u128,
@@ -128,7 +128,11 @@ impl Instance {
         let limit = self
             .limit
             .unwrap_or_else(|| self.nodes.iter().map(most).fold(0, u64::saturating_add).min(i64::MAX as u64));
-        let name: String = self.name.chars().map(|c| if c.is_ascii_graphic() && c != '"' && c != '\\' { c } else { ' ' }).collect();
+        let name: String = self
+            .name
+            .chars()
+            .map(|c| if c.is_ascii_graphic() && c != '"' && c != '\\' { c } else { ' ' })
+            .collect();
         format!(
             "{{\"problem\":{{\"name\":\"{name}\",\"nodes\":{{\"intervals\":[{}],\"costs\":[{}],\"usages\":[{}]}},\"edges\":{{\"nodes\":[{}],\"costs\":[{}]}},\"usage_limit\":{limit}}}}}\n",
             list(&mut self.nodes.iter().map(|n| format!("[{},{}]", n.from, n.until))),

@@ -58,8 +58,11 @@ pub(crate) type Infeasible = String;
 impl Net {
     /// The whole instance: parallel edges added up, loops moved into their nodes, only the rows that matter.
     pub(crate) fn new(instance: &Instance) -> Self {
-        let alive_intervals: Vec<(u64, u64)> =
-            instance.nodes.iter().map(|n| if instance.limit.is_some() { (n.from, n.until) } else { (0, 0) }).collect();
+        let alive_intervals: Vec<(u64, u64)> = instance
+            .nodes
+            .iter()
+            .map(|n| if instance.limit.is_some() { (n.from, n.until) } else { (0, 0) })
+            .collect();
         let (count, own) = rows(&alive_intervals);
         let limit = instance.limit.map_or(i64::MAX / 2, |l| l.min(i64::MAX as u64 / 2) as i64);
         let put = |c: u64| if c >= RULED_OUT { NEVER } else { c as i64 };
@@ -68,7 +71,12 @@ impl Net {
             let over = |k: usize| from < until && held[k] > limit;
             Vertex {
                 label: (0..n.costs.len() as u32).collect(),
-                cost: n.costs.iter().enumerate().map(|(k, c)| if over(k) { NEVER } else { put(*c) }).collect(),
+                cost: n
+                    .costs
+                    .iter()
+                    .enumerate()
+                    .map(|(k, c)| if over(k) { NEVER } else { put(*c) })
+                    .collect(),
                 items: if from < until { vec![Item { from, until, held }] } else { vec![] },
                 near: BTreeMap::new(),
                 alive: true,
@@ -87,9 +95,9 @@ impl Net {
             let (rows, columns) = (net.widths[edge.from as usize], net.widths[edge.to as usize]);
             let cells = &instance.matrices[edge.matrix as usize];
             let store = &mut net.store;
-            let id = *ids.entry((edge.matrix, rows)).or_insert_with(|| {
-                store.put(Matrix::of(rows, columns, |p, q| put(cells[p * columns + q])))
-            });
+            let id = *ids
+                .entry((edge.matrix, rows))
+                .or_insert_with(|| store.put(Matrix::of(rows, columns, |p, q| put(cells[p * columns + q]))));
             net.join(edge.from, edge.to, id);
         }
         net

@@ -51,7 +51,9 @@ fn problem(r: &mut Reader<'_>) -> Result<Parts, String> {
     r.object("problem", &mut |r, key| match key {
         "name" => once(&mut p.name, "problem.name", r.string("problem.name")?),
         "nodes" => r.object("problem.nodes", &mut |r, key| match key {
-            "intervals" => once(&mut p.intervals, "problem.nodes.intervals", r.pairs("problem.nodes.intervals")?),
+            "intervals" => {
+                once(&mut p.intervals, "problem.nodes.intervals", r.pairs("problem.nodes.intervals")?)
+            }
             "costs" => once(&mut p.costs, "problem.nodes.costs", r.rows("problem.nodes.costs")?),
             "usages" => once(&mut p.usages, "problem.nodes.usages", r.rows("problem.nodes.usages")?),
             _ => r.skip(0),
@@ -85,11 +87,17 @@ impl Parts {
         let n = intervals.len();
         for (field, found) in [("costs", costs.len()), ("usages", usages.len())] {
             if found != n {
-                return Err(format!("problem.nodes.{field} has {found} lists for the {n} pairs in problem.nodes.intervals; give each node one of each"));
+                return Err(format!(
+                    "problem.nodes.{field} has {found} lists for the {n} pairs in problem.nodes.intervals; give each node one of each"
+                ));
             }
         }
         if ids.len() != ends.len() {
-            return Err(format!("problem.edges.costs has {} lists for the {} pairs in problem.edges.nodes; give each edge one of each", ids.len(), ends.len()));
+            return Err(format!(
+                "problem.edges.costs has {} lists for the {} pairs in problem.edges.nodes; give each edge one of each",
+                ids.len(),
+                ends.len()
+            ));
         }
         let mut nodes = Vec::with_capacity(n);
         for (k, ((interval, costs), usages)) in intervals.into_iter().zip(costs).zip(usages).enumerate() {
@@ -97,7 +105,11 @@ impl Parts {
                 return Err(format!("problem.nodes.costs[{k}] is empty; every node needs a strategy"));
             }
             if costs.len() != usages.len() {
-                return Err(format!("problem.nodes.usages[{k}] has {} numbers for {} costs; give each strategy one of each", usages.len(), costs.len()));
+                return Err(format!(
+                    "problem.nodes.usages[{k}] has {} numbers for {} costs; give each strategy one of each",
+                    usages.len(),
+                    costs.len()
+                ));
             }
             nodes.push(Node { from: interval.0, until: interval.1, costs, usages });
         }
@@ -105,13 +117,17 @@ impl Parts {
         for (e, ((from, to), matrix)) in ends.into_iter().zip(ids).enumerate() {
             for (side, end) in [from, to].into_iter().enumerate() {
                 if end >= n as u64 {
-                    return Err(format!("problem.edges.nodes[{e}][{side}] is {end}; name one of the {n} nodes, counted from 0"));
+                    return Err(format!(
+                        "problem.edges.nodes[{e}][{side}] is {end}; name one of the {n} nodes, counted from 0"
+                    ));
                 }
             }
             let (rows, columns) = (nodes[from as usize].costs.len(), nodes[to as usize].costs.len());
             let found = matrices[matrix as usize].len();
             if Some(found) != rows.checked_mul(columns) {
-                return Err(format!("problem.edges.costs[{e}] has {found} numbers; give {rows} x {columns}, as nodes {from} and {to} have strategies"));
+                return Err(format!(
+                    "problem.edges.costs[{e}] has {found} numbers; give {rows} x {columns}, as nodes {from} and {to} have strategies"
+                ));
             }
             edges.push(Link { from: from as u32, to: to as u32, matrix });
         }
@@ -256,7 +272,12 @@ impl Reader<'_> {
         }
         match text.parse::<f64>() {
             Err(_) => Err(self.wrong(&format!("a whole number, {},", what()))),
-            Ok(v) if v >= 0.0 && v.fract() == 0.0 && v <= RULED_OUT as f64 && text.starts_with(|c: char| c.is_ascii_digit()) => {
+            Ok(v)
+                if v >= 0.0
+                    && v.fract() == 0.0
+                    && v <= RULED_OUT as f64
+                    && text.starts_with(|c: char| c.is_ascii_digit()) =>
+            {
                 self.at += length;
                 Ok(v as u64)
             }

@@ -51,7 +51,8 @@ pub(crate) fn presolve(net: &mut Net, stop: &dyn Fn() -> bool) -> Result<(), Inf
 /// Vertices, strategies, joined pairs and rows left.
 fn size(net: &Net) -> (usize, usize, usize, usize) {
     let left = net.left();
-    let of = |f: &dyn Fn(&super::net::Vertex) -> usize| left.iter().map(|v| f(&net.vertices[*v as usize])).sum();
+    let of =
+        |f: &dyn Fn(&super::net::Vertex) -> usize| left.iter().map(|v| f(&net.vertices[*v as usize])).sum();
     (left.len(), of(&|v| v.width()), of(&|v| v.near.len()), net.held.len())
 }
 
@@ -62,7 +63,10 @@ fn consistent(net: &mut Net) -> Result<(), Infeasible> {
         net.vertices.iter().map(|v| v.cost.iter().map(|c| *c < NEVER).collect()).collect();
     let slack: Vec<i64> = net.held.iter().map(|h| net.limit - h).collect();
     if let Some((row, slack)) = slack.iter().enumerate().find(|(_, s)| **s < 0) {
-        return Err(format!("memory row {row} holds at least {} more than the limit of {}", -slack, net.limit));
+        return Err(format!(
+            "memory row {row} holds at least {} more than the limit of {}",
+            -slack, net.limit
+        ));
     }
     let slack = (!slack.is_empty()).then(|| Least::new(slack));
     let mut queue: BTreeSet<u32> = net.left().into_iter().collect();
@@ -216,8 +220,9 @@ fn dead_ends(net: &mut Net) {
             continue;
         }
         // By how much a can cost more than b.
-        let mut more: Vec<i64> =
-            (0..width * width).map(|k| vertex.cost[k / width].saturating_sub(vertex.cost[k % width])).collect();
+        let mut more: Vec<i64> = (0..width * width)
+            .map(|k| vertex.cost[k / width].saturating_sub(vertex.cost[k % width]))
+            .collect();
         for id in vertex.near.values() {
             let table = tables.entry(*id).or_insert_with(|| excess(net.store.get(*id)));
             for (sum, e) in more.iter_mut().zip(table) {
@@ -300,7 +305,8 @@ struct Step {
 impl Step {
     fn add(&mut self, vertex: u32, change: impl ExactSizeIterator<Item = i64>) {
         let own = self.change.entry(vertex).or_insert_with(|| vec![0; change.len()]);
-        let ends = |own: &[i64]| (own.iter().copied().max().unwrap_or(0), own.iter().copied().min().unwrap_or(0));
+        let ends =
+            |own: &[i64]| (own.iter().copied().max().unwrap_or(0), own.iter().copied().min().unwrap_or(0));
         let before = ends(own);
         own.iter_mut().zip(change).for_each(|(o, c)| *o += c);
         let after = ends(own);
@@ -394,6 +400,7 @@ fn merge_items(net: &mut Net, v: u32) {
             }
         }
     }
-    vertex.items = merged.into_iter().map(|((from, until), held)| super::rows::Item { from, until, held }).collect();
+    vertex.items =
+        merged.into_iter().map(|((from, until), held)| super::rows::Item { from, until, held }).collect();
     net.level(v);
 }

@@ -103,7 +103,9 @@ impl<'c> Search<'c> {
             let p = self.choice[v] as usize;
             total += core.costs(v)[p] as f64;
             for near in core.near[v].iter().filter(|n| n.first) {
-                total += core.tables[near.table as usize].float_row(p)[self.choice[near.to as usize] as usize].min(CLASH);
+                total += core.tables[near.table as usize].float_row(p)
+                    [self.choice[near.to as usize] as usize]
+                    .min(CLASH);
             }
         }
         total
@@ -152,7 +154,8 @@ impl<'c> Search<'c> {
             if self.stamp[v as usize] == self.round {
                 continue;
             }
-            let inside = self.core.near[v as usize].iter().filter(|n| self.stamp[n.to as usize] == self.round);
+            let inside =
+                self.core.near[v as usize].iter().filter(|n| self.stamp[n.to as usize] == self.round);
             let mut inside = inside.take(2);
             let parent = match (inside.next(), inside.next()) {
                 (None, _) => None,
@@ -165,7 +168,13 @@ impl<'c> Search<'c> {
             let near = &self.core.near[v as usize];
             // Hubs would fill the forest with their own leaves alone.
             let skip = if near.len() > 64 { self.random.below(near.len() - 63) } else { 0 };
-            open.extend(near.iter().skip(skip).take(64).map(|n| n.to).filter(|w| self.stamp[*w as usize] != self.round));
+            open.extend(
+                near.iter()
+                    .skip(skip)
+                    .take(64)
+                    .map(|n| n.to)
+                    .filter(|w| self.stamp[*w as usize] != self.round),
+            );
         }
     }
 

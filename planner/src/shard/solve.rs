@@ -49,7 +49,10 @@ impl Answer {
 /// Solves an instance as well as effort allows.
 pub fn solve(instance: &Instance, effort: Effort<'_>) -> Answer {
     let mut net = Net::new(instance);
-    let cheapest = instance.nodes.iter().map(|n| n.costs.iter().enumerate().min_by_key(|(_, c)| **c).map_or(0, |(k, _)| k as u32));
+    let cheapest = instance
+        .nodes
+        .iter()
+        .map(|n| n.costs.iter().enumerate().min_by_key(|(_, c)| **c).map_or(0, |(k, _)| k as u32));
     let fallback: Vec<u32> = cheapest.collect();
     let fallback = evaluate(instance, &fallback).map(|score| (fallback, score));
     if let Err(why) = presolve(&mut net, effort.stop) {
@@ -145,7 +148,9 @@ fn rounds(state: &mut State<'_>, mut net: Net, effort: Effort<'_>) -> Option<Str
                 }
                 match state.upper() {
                     Some(upper) => state.bound = state.bound.max(upper),
-                    None => return Some("no choice meets every limit: all were ruled out by branching".into()),
+                    None => {
+                        return Some("no choice meets every limit: all were ruled out by branching".into());
+                    }
                 }
                 return None;
             }
@@ -190,11 +195,21 @@ fn round(
     for (price, row) in ascent.dual.prices.iter_mut().zip(&net.row) {
         *price = prices.get(row).copied().unwrap_or(0.0);
     }
-    let known = state.best.as_ref().map(|(c, _)| partial(net, core, c)).unwrap_or_else(|| vec![0; core.count()]);
+    let known =
+        state.best.as_ref().map(|(c, _)| partial(net, core, c)).unwrap_or_else(|| vec![0; core.count()]);
     let seed = state.sweeps;
     let shared = Mutex::new(Shared { state, prices: vec![], version: 0, decoded: None });
     let over = AtomicBool::new(false);
-    let mut raise = Raise { net, core, ascent, last_fix: 0.0, certified: 0.0, checked: 0, best_at: 0, best_bound: f64::NEG_INFINITY };
+    let mut raise = Raise {
+        net,
+        core,
+        ascent,
+        last_fix: 0.0,
+        certified: 0.0,
+        checked: 0,
+        best_at: 0,
+        best_bound: f64::NEG_INFINITY,
+    };
     let mut mend = Mend::new(net, core, known, seed);
     let stop = || over.load(Ordering::Relaxed) || (effort.stop)();
     let end = if effort.threads > 1 {
@@ -218,7 +233,13 @@ fn round(
                 break end;
             }
             // The hands take turns by work: as many cells for choices as for the bound.
-            let cells: usize = core.edges.len() + core.near.iter().flatten().map(|n| core.tables[n.table as usize].floats.len()).sum::<usize>();
+            let cells: usize = core.edges.len()
+                + core
+                    .near
+                    .iter()
+                    .flatten()
+                    .map(|n| core.tables[n.table as usize].floats.len())
+                    .sum::<usize>();
             let until = mend.search.work + cells as u64;
             while mend.search.work < until && !stop() {
                 mend.turn(&shared, &stop);
@@ -294,7 +315,8 @@ impl Raise<'_> {
 
     /// Proves the bound; true if it meets the best choice.
     fn certify(&mut self, shared: &Mutex<Shared<'_, '_>>) -> bool {
-        let gained = self.ascent.bound > self.certified + 1e-7 * self.certified.abs() || self.certified == 0.0;
+        let gained =
+            self.ascent.bound > self.certified + 1e-7 * self.certified.abs() || self.certified == 0.0;
         let proved = gained.then(|| self.ascent.best.certify() + self.net.constant);
         self.certified = self.ascent.bound;
         let mut s = shared.lock().expect("no hand panics");
@@ -326,7 +348,8 @@ impl Raise<'_> {
                     let margin = 1.0 + 1e-7 * upper.abs();
                     let room = upper - swept.bound + margin;
                     let kept = self.kept(&dual.reduced(), room);
-                    let gone: usize = kept.iter().map(|(v, k)| self.net.vertices[*v as usize].width() - k.len()).sum();
+                    let gone: usize =
+                        kept.iter().map(|(v, k)| self.net.vertices[*v as usize].width() - k.len()).sum();
                     if gone * 8 > self.core.cost.len() || (stuck && small && gone > 0) {
                         return Some(End::Fixed(kept));
                     }
@@ -392,7 +415,8 @@ impl<'c> Mend<'c> {
         let size = (4.0 * (n as f64 / 4.0).max(1.0).powf(self.random.unit())) as usize;
         if fits {
             // Worse is accepted at first, by ever less (threshold accepting, Dueck and Scheuer 1990).
-            let heat = if self.moves / CYCLE % 2 == 1 && phase < 0.5 { 1e-4 * (1.0 - 2.0 * phase) } else { 0.0 };
+            let heat =
+                if self.moves / CYCLE % 2 == 1 && phase < 0.5 { 1e-4 * (1.0 - 2.0 * phase) } else { 0.0 };
             self.search.improve(size, heat * self.search.cost.abs() * self.random.unit());
         } else {
             self.search.improve(size, f64::INFINITY);
