@@ -169,14 +169,30 @@ impl<'c> Dual<'c> {
         Some(Swept { bound: bound - paid, choice })
     }
 
-    /// For every strategy, by how much less than the bound plus this no choice with it can cost (where no price or message
-    /// has changed since the last sweep).
+    /// For every strategy, how much more than the bound any choice with it costs at least, straight after a whole sweep. On
+    /// cycles a belief is the sum of what every chain through the vertex must pay (Kolmogorov 2006); a tree vertex pays its
+    /// own cost and what its parent's beliefs ask for the best strategy beside it.
     pub(crate) fn reduced(&self) -> Vec<f64> {
-        let (mut all, mut belief) = (Vec::with_capacity(self.core.cost.len()), Vec::new());
-        for v in 0..self.core.count() {
+        let core = self.core;
+        let mut all = vec![0.0; core.cost.len()];
+        let mut belief = Vec::new();
+        for k in 0..core.count() {
+            let v = self.order[k] as usize;
             self.belief(v, &mut belief);
+            let up = core.near[v].iter().find(|n| k >= self.cyclic && self.rank[n.to as usize] < k as u32);
+            if let Some(near) = up {
+                let far = near.to as usize;
+                let message = &self.message[near.edge as usize][usize::from(near.first)];
+                let above = &all[core.start[far]..core.start[far + 1]];
+                let table = &core.tables[near.table as usize];
+                for (p, b) in belief.iter_mut().enumerate() {
+                    let beside = table.float_row(p).iter().zip(above).zip(message).map(|((c, a), m)| c + a - m);
+                    *b += beside.fold(f64::INFINITY, f64::min);
+                }
+            }
             let least = belief.iter().copied().fold(f64::INFINITY, f64::min);
-            all.extend(belief.iter().map(|b| b - least));
+            let own = &mut all[core.start[v]..core.start[v + 1]];
+            own.iter_mut().zip(&belief).for_each(|(o, b)| *o = b - least);
         }
         all
     }

@@ -280,12 +280,12 @@ impl<'c> Search<'c> {
     }
 
     fn put(&mut self, picked: &[u32]) {
-        for k in 0..picked.len() {
-            let v = self.forest[k] as usize;
-            if self.choice[v] != picked[k] {
-                self.take(v, picked[k]);
+        for (at, k) in picked.iter().enumerate() {
+            let v = self.forest[at] as usize;
+            if self.choice[v] != *k {
+                self.take(v, *k);
             }
-            self.beside[v] = picked[k];
+            self.beside[v] = *k;
         }
     }
 
@@ -348,7 +348,7 @@ impl<'c> Search<'c> {
                 }
             }
         }
-        let changed = match best {
+        match best {
             Some((cost, picked)) if cost <= before + slack => {
                 self.put(&picked);
                 self.cost += cost - before;
@@ -361,8 +361,7 @@ impl<'c> Search<'c> {
                 self.put(&old);
                 false
             }
-        };
-        changed
+        }
     }
 
     /// Raises the prices of rows that are broken, lowers those of rows with room.

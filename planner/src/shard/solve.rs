@@ -291,7 +291,7 @@ impl Raise<'_> {
             s.state.offer(whole(self.net, self.core, &swept.choice));
         }
         // A choice that fits is a better start than one that does not.
-        if cost.is_some() || s.decoded.is_none() || self.ascent.sweeps % 16 == 0 {
+        if cost.is_some() || s.decoded.is_none() || self.ascent.sweeps.is_multiple_of(16) {
             s.decoded = Some(swept.choice);
         }
         if self.ascent.sweeps % 16 == 1 {
@@ -406,7 +406,7 @@ impl<'c> Mend<'c> {
     /// Some forests.
     fn turn(&mut self, shared: &Mutex<Shared<'_, '_>>, stop: &dyn Fn() -> bool) {
         let n = self.core.count();
-        if self.moves % CYCLE == 0 {
+        if self.moves.is_multiple_of(CYCLE) {
             self.start_over(shared);
         }
         let phase = (self.moves % CYCLE) as f64 / CYCLE as f64;
@@ -420,7 +420,7 @@ impl<'c> Mend<'c> {
             self.search.improve(size, heat * self.search.cost.abs() * self.random.unit());
         } else {
             self.search.improve(size, f64::INFINITY);
-            if self.moves % 8 == 0 && !self.search.fits() {
+            if self.moves.is_multiple_of(8) && !self.search.fits() {
                 self.search.raise(&mut self.prices);
                 self.search.price(&self.prices);
                 self.search.relax(n / 2 + 1);
@@ -455,7 +455,7 @@ impl<'c> Mend<'c> {
         };
         match (decoded, best) {
             (Some(decoded), None) => self.search.restart(decoded),
-            (Some(decoded), Some(_)) if cycle % 3 == 0 => self.search.restart(decoded),
+            (Some(decoded), Some(_)) if cycle.is_multiple_of(3) => self.search.restart(decoded),
             (_, Some((_, best))) if cycle % 3 == 1 => self.search.restart(best),
             _ => {}
         }

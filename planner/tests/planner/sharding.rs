@@ -144,7 +144,7 @@ fn two_hands_find_what_one_proves() {
 }
 
 #[test]
-fn the_example_costs_470() {
+fn the_example_costs_445() {
     let example = parse(EXAMPLE.as_bytes()).unwrap();
     let answer = solved(&example, 100);
     let (_, score) = answer.best.as_ref().unwrap();
