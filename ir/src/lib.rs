@@ -14,6 +14,7 @@ mod op;
 mod pin;
 mod plan;
 pub mod program;
+mod storage;
 pub mod trace;
 mod units;
 
@@ -35,5 +36,6 @@ pub use plan::{
     SearchReport, StagePlan, StateSharding, Step, Strategy, Use, ValuePlan,
 };
 pub use program::{Checked, Program};
+pub use storage::{Gathering, Storage};
 pub use trace::Trace;
 pub use units::{Bandwidth, Bytes, FlopRate, Flops, Time};

@@ -154,7 +154,7 @@ fn classes(report: &Report<'_>, program: &Program) -> Table {
     let sum = |s: &u32, class: BufferClass| {
         role(s).buffers.iter().filter(|b| b.class == class).map(|b| b.bytes()).sum()
     };
-    let moving = [BufferClass::Activation, BufferClass::Workspace];
+    let moving = [BufferClass::Gathered, BufferClass::Activation, BufferClass::Workspace];
     for class in BufferClass::ALL.into_iter().filter(|c| !moving.contains(c)) {
         let sizes: Vec<Bytes> = shown.iter().map(|s| sum(s, class)).collect();
         if sizes.iter().any(|b| *b > Bytes::ZERO) {
@@ -166,6 +166,9 @@ fn classes(report: &Report<'_>, program: &Program) -> Table {
     table.row(row(html! { strong { "planned peak (arena)" } }, shown.iter().map(|s| role(s).arena)));
     for class in moving {
         let sizes: Vec<Bytes> = shown.iter().map(|s| sum(s, class)).collect();
+        if class == BufferClass::Gathered && sizes.iter().all(|b| *b == Bytes::ZERO) {
+            continue;
+        }
         table.row(row(html! { span.dim { (name(class)) ", over the whole step" } }, sizes));
     }
     let buffers: u64 = shown.iter().map(|s| role(s).buffers.len() as u64).sum();
@@ -184,6 +187,7 @@ fn name(class: BufferClass) -> &'static str {
         BufferClass::Weight => "weights",
         BufferClass::Master => "master weights",
         BufferClass::Gradient => "gradients",
+        BufferClass::Gathered => "gathered weights and gradients",
         BufferClass::Optimizer => "optimizer state",
         BufferClass::Activation => "activations",
         BufferClass::Workspace => "workspace",
