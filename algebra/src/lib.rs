@@ -31,4 +31,4 @@ pub use recompute::recompute;
 pub use signature::{Signature, Slot, gradient_aliases, signature};
 pub use storage::{may_store, storages, storages_of};
 pub use strategy::{OpLayouts, Shapes, layouts, may_cut, strategies};
-pub use turns::turns;
+pub use turns::{Turn, turns};
