@@ -2,7 +2,7 @@
 //! first instruction that touches it to the end of the last. The invariant: two buffers that share arena bytes are never
 //! both live, so no point exceeds the arena; the checker proved it for every interleaving, this shows it for one.
 
-use meshwright_ir::program::{BufferClass, Code};
+use meshwright_ir::program::Code;
 use meshwright_ir::trace::MemoryPoint;
 use meshwright_ir::{Bytes, Time};
 
@@ -17,7 +17,7 @@ pub(crate) fn points(code: &Code, rank: u32, start: &[u64], end: &[u64], points:
     }
     let (mut born, mut gone) = (Vec::new(), Vec::new());
     for (buffer, (from, to)) in code.buffers.iter().zip(lives) {
-        if !is_static(buffer.class) && from < to && buffer.elements > 0 {
+        if !buffer.class.is_static() && from < to && buffer.elements > 0 {
             born.push((from, buffer.bytes().get()));
             gone.push((to, buffer.bytes().get()));
         }
@@ -41,9 +41,4 @@ pub(crate) fn points(code: &Code, rank: u32, start: &[u64], end: &[u64], points:
             _ => points.push(point),
         }
     }
-}
-
-/// As [`Code::static_bytes`] counts.
-fn is_static(class: BufferClass) -> bool {
-    class.is_state() || matches!(class, BufferClass::Gradient | BufferClass::Scalar)
 }

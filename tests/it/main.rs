@@ -11,5 +11,6 @@ mod parity;
 mod plans;
 mod planted;
 mod planting;
+mod report;
 mod scale;
 mod whatif;
