@@ -315,10 +315,19 @@ pub struct Candidate {
     pub schedule: Schedule,
     /// Which state replicas split.
     pub state_sharding: StateSharding,
+    /// Whether its norms are sequence-parallel.
+    #[serde(default)]
+    pub sequence_parallel: bool,
     /// Closed-form step time where it was solved.
     pub closed_form_s: Option<f64>,
     /// Closed-form peak where it was solved.
     pub peak_memory_bytes: Option<Bytes>,
+    /// Least simulated step time, where it was bounded but not solved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_s: Option<f64>,
+    /// What parameters and their states alone take of a rank, runtime reserve included, where it was not solved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub states_bytes: Option<Bytes>,
     /// Why it was rejected; absent when it was feasible.
     pub rejected: Option<String>,
 }

@@ -3,7 +3,7 @@
 //! both live, so no point exceeds the arena; the checker proved it for every interleaving, this shows it for one.
 
 use crate::order::{Lanes, Order};
-use meshwright_ir::program::{BufferClass, Code};
+use meshwright_ir::program::Code;
 use meshwright_ir::trace::MemoryPoint;
 use meshwright_ir::{Bytes, Time};
 
@@ -51,20 +51,15 @@ fn changes(code: &Code, end: &[u64]) -> (Vec<u64>, Vec<u64>) {
                 None => {
                     *last = Some(k as u32);
                     let buffer = &code.buffers[*b as usize];
-                    born[k] += if is_static(buffer.class) { 0 } else { buffer.bytes().get() };
+                    born[k] += if buffer.class.is_static() { 0 } else { buffer.bytes().get() };
                 }
             }
         }
     }
-    for (buffer, last) in code.buffers.iter().zip(last).filter(|(b, _)| !is_static(b.class)) {
+    for (buffer, last) in code.buffers.iter().zip(last).filter(|(b, _)| !b.class.is_static()) {
         if let Some(k) = last {
             gone[k as usize] += buffer.bytes().get();
         }
     }
     (born, gone)
-}
-
-/// As [`Code::static_bytes`] counts.
-fn is_static(class: BufferClass) -> bool {
-    class.is_state() || matches!(class, BufferClass::Gradient | BufferClass::Scalar)
 }
