@@ -60,7 +60,8 @@ fn tries(plan: &Plan) -> Vec<Try> {
         }));
     }
     let batch = plan.job.training.global_batch;
-    let double = format!("{} sequences a step instead of {batch}, more micro-batches to fill the pipeline", 2 * batch);
+    let double =
+        format!("{} sequences a step instead of {batch}, more micro-batches to fill the pipeline", 2 * batch);
     if plan.mesh.degree(Axis::Pp) > 1 || plan.mesh.degree(Axis::Dp) > 1 {
         let double = if plan.mesh.degree(Axis::Pp) > 1 {
             double
@@ -133,7 +134,11 @@ fn more_memory(plan: &Plan) -> Option<Action> {
     let (step, short, c) = faster.min_by(|a, b| a.0.total_cmp(&b.0))?;
     let degrees: Vec<String> = c.mesh.active().iter().map(|a| format!("{a} {}", c.mesh.degree(a))).collect();
     Some(Action {
-        label: format!("{short} more memory a rank, for {} at micro-batch {}", degrees.join(" × "), c.micro_batch),
+        label: format!(
+            "{short} more memory a rank, for {} at micro-batch {}",
+            degrees.join(" × "),
+            c.micro_batch
+        ),
         change: format!("cluster.device.memory+{}", short.get()),
         step_time_s: step * own,
         gain: 1.0 - step,

@@ -447,12 +447,19 @@ fn candidates_grouped_by_reason() {
 #[test]
 fn reasons_and_command() {
     let fixture = Fixture::new(&SMALL);
-    check(&fixture.report(), "why", expect![[r#"
+    check(
+        &fixture.report(),
+        "why",
+        expect![[r#"
         Why this plan
         tp 2 halves the weights of each rank; tp 4 would expose 31 ms of collectives a step
         micro-batch 2 keeps matrices above the knee of the efficiency curve
-    "#]]);
-    check(&fixture.report(), "assumptions", expect![[r#"
+    "#]],
+    );
+    check(
+        &fixture.report(),
+        "assumptions",
+        expect![[r#"
         Assumptions and sources
         What the prediction rests on
         12 measured runs of this cluster; the band holds 9 of 10 of them
@@ -462,8 +469,12 @@ fn reasons_and_command() {
         Number | Source
         device.memory_bandwidth | measured by `meshwright profile`, median of 9
         device.peak.f32 | vendor data sheet, dense
-    "#]]);
-    check(&fixture.report(), "repeat", expect![[r#"
+    "#]],
+    );
+    check(
+        &fixture.report(),
+        "repeat",
+        expect![[r#"
         Repeat it
         The same job and the same sources give the same bytes, whatever the thread count; measured figures vary with the machine.
         Command
@@ -481,12 +492,16 @@ fn reasons_and_command() {
         model | gpt-nano | 8a1f3c5577e0d2b4
         cluster | localhost | 51c0ffee00d15ea5
         file | job.toml | 00112233aabbccdd
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn errors_by_kind_add_up() {
-    check(&Fixture::new(&SMALL).report(), "errors", expect![[r#"
+    check(
+        &Fixture::new(&SMALL).report(),
+        "errors",
+        expect![[r#"
         Predicted against measured
         The traced step takes 68.5 ms, and 65.5 ms was predicted: −2.98 ms, or −4.3 %. The largest part of that is idle with −673 µs.
         predicted too short
@@ -528,12 +543,16 @@ fn errors_by_kind_add_up() {
         activation forward | −8.00 µs | 360 µs | 368 µs | 4 | 90.0 µs | 92.0 µs | −2.2 %
         embedding backward-input | −3.00 µs | 700 µs | 703 µs | 2 | 350 µs | 352 µs | −0.4 %
         “Each” is from start to end, waiting for other ranks included, also where something else hides it.
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn load_on_levels_and_axes() {
-    check(&Fixture::new(&PIPELINE).report(), "load", expect![[r#"
+    check(
+        &Fixture::new(&PIPELINE).report(),
+        "load",
+        expect![[r#"
         Load on the interconnect
         The busiest level is nvlink: a device sends 900 MiB over it in a step, which takes 31.0 % of the step at the bandwidth that large transfers reach.
         infiniband joins 2  15.5 % 56.2 MiB a device, for pp, dp
@@ -550,5 +569,6 @@ fn load_on_levels_and_axes() {
         dp | infiniband | ring | 24 | 300 MiB | 2.10 ms | 1.2 %
         tp | nvlink | ring | 36 | 300 MiB | 2.10 ms | 1.2 %
         Of the stage where they take longest, once everyone has arrived: waiting for others is not counted, and what kernels hide is.
-    "#]]);
+    "#]],
+    );
 }
