@@ -73,6 +73,8 @@ impl Plan {
         let zero = match self.state_sharding {
             StateSharding::None => 0,
             StateSharding::Zero1 => 1,
+            StateSharding::Zero2 => 2,
+            StateSharding::Zero3 => 3,
         };
         let others = [
             format!("sp={}", self.sequence_parallel()),
@@ -80,6 +82,8 @@ impl Plan {
             format!("schedule={}", self.schedule),
             format!("zero={zero}"),
         ];
-        [Axis::Dp, Axis::Tp, Axis::Pp].map(degree).into_iter().chain(others).collect::<Vec<_>>().join(",")
+        let fsdp = (self.mesh.degree(Axis::Fsdp) > 1).then_some(Axis::Fsdp);
+        let axes = [Axis::Dp].into_iter().chain(fsdp).chain([Axis::Tp, Axis::Pp]);
+        axes.map(degree).chain(others).collect::<Vec<_>>().join(",")
     }
 }
