@@ -13,5 +13,7 @@ mod parity;
 mod plans;
 mod planted;
 mod planting;
+mod report;
 mod scale;
+mod sharding;
 mod whatif;

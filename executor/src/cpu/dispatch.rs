@@ -54,7 +54,17 @@ pub(super) fn run(
 ) {
     match kernel {
         Kernel::Op(k) => run_op(k, site, reads, writes, scratch),
-        Kernel::Add { .. } => elementwise::add(reads[0], reads[1], writes[0]),
+        Kernel::Add { .. } => {
+            let (xs, ys) = reads.split_at(writes.len());
+            for ((x, y), z) in xs.iter().zip(ys).zip(writes) {
+                // An operand that is also the result is read where it is written.
+                match (x.is_empty(), y.is_empty()) {
+                    (true, _) => elementwise::accumulate(y, z),
+                    (_, true) => elementwise::accumulate(x, z),
+                    _ => elementwise::add(x, y, z),
+                }
+            }
+        }
         Kernel::Slice { axes, outer, piece, inner, .. } => {
             let pieces = site.mesh.size(*axes) as usize;
             let block = (piece * inner) as usize;
@@ -88,7 +98,7 @@ pub(super) fn run(
             let before = if *accumulate { f64::from(writes[0][0]) } else { 0.0 };
             writes[0][0] = (before + sum / *replicas as f64) as f32;
         }
-        Kernel::Update { optimizer: rule, decays, piece, dtype, .. } => {
+        Kernel::Update { optimizer: rule, decays, piece, dtype, elements } => {
             let s = site.settings;
             // The norm is of scaled gradients. Where it is not finite, something overflowed: nobody updates.
             let norm = f64::from(reads[1][0]).sqrt() / s.loss_scale;
@@ -97,15 +107,21 @@ pub(super) fn run(
             }
             let clipped = if s.clip > 0.0 { optimizer::clip_factor(norm, s.clip) } else { 1.0 };
             let factor = (f64::from(clipped) / s.loss_scale) as f32;
-            let mine = site.range(*piece, reads[0].len());
-            let gradient = &reads[0][mine.clone()];
+            // Of a whole operand this rank's piece; a piece has the updated elements already.
+            let mine = |len: usize| match len as u64 == *elements {
+                true => 0..len,
+                false => site.range(*piece, len),
+            };
+            let gradient = &reads[0][mine(reads[0].len())];
             match (rule, writes) {
                 // Mixed precision: the master is updated and the compute copy follows it.
                 (rule, [weight, master, state @ ..]) if *dtype != DType::F32 => {
                     update(*rule, site, factor, *decays, master, gradient, state);
+                    let mine = mine(weight.len());
                     weight[mine].copy_from_slice(master);
                 }
                 (rule, [weight, state @ ..]) => {
+                    let mine = mine(weight.len());
                     update(*rule, site, factor, *decays, &mut weight[mine], gradient, state);
                 }
                 _ => panic!("an update writes a weight"),

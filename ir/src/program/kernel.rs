@@ -50,9 +50,9 @@ pub enum IdKind {
 pub enum Kernel {
     /// A pass of an op.
     Op(OpKernel),
-    /// z = x + y.
+    /// z = x + y, for each of several: reads all x, then all y, each of which may be its z.
     Add {
-        /// Elements.
+        /// Elements of all sums together.
         elements: u64,
         /// Element type.
         dtype: DType,
@@ -117,7 +117,7 @@ pub enum Kernel {
         piece: AxisSet,
     },
     /// One parameter's step: reads gradient and norm, updates weight, master and moments. With a piece, only that piece
-    /// of gradient and weight is touched, and master and moments hold no more.
+    /// of a whole gradient or weight is touched; what has as many elements as are updated is that piece.
     Update {
         /// The rule.
         optimizer: Optimizer,
