@@ -22,7 +22,7 @@ pub use conversions::class_plan;
 pub use convert::{Converter, Price, apply, step_elements};
 pub use count::{Work, kernel_work, model_flops};
 pub use expand::{BlockAction, BlockCode, BlockInstruction, Home, Scope, Tensor, expand, scopes};
-pub use expr::{Dim, Expr, Extent, Index};
+pub use expr::{Aux, Dim, Expr, Extent, Index, Store};
 pub use memory::{
     ALIGNMENT, BlockPlace, GradientGroup, ParamPlace, Scattered, StageBlock, StageMemory, StageShape,
     accumulates, gradient_groups, stage_memory,

@@ -179,7 +179,10 @@ word_enum!(
     Recompute {
         /// Nothing: every tensor that backward needs is kept.
         None = "none",
-        /// The attention core.
+        /// Conversions: what an all_gather makes, such as the whole input of a column-parallel product under sequence
+        /// parallelism. Its pieces are kept, as Megatron-LM does without any flag.
+        Gathers = "gathers",
+        /// Those, and the attention core.
         Selective = "selective",
         /// Everything but the block's input.
         Full = "full",
@@ -216,7 +219,7 @@ impl Recompute {
     pub fn summary(levels: &[Self]) -> String {
         let of = |level: Self| levels.iter().filter(|l| **l == level).count();
         let part = |level| format!("{level} in {} of {} blocks", of(level), levels.len());
-        let used = [Self::Selective, Self::Full].into_iter().filter(|l| of(*l) > 0);
+        let used = Self::ALL.iter().copied().filter(|l| *l != Self::None && of(*l) > 0);
         let parts: Vec<String> = used.map(part).collect();
         if parts.is_empty() { "none".into() } else { parts.join(", ") }
     }
@@ -315,10 +318,19 @@ pub struct Candidate {
     pub schedule: Schedule,
     /// Which state replicas split.
     pub state_sharding: StateSharding,
+    /// Whether its norms are sequence-parallel.
+    #[serde(default)]
+    pub sequence_parallel: bool,
     /// Closed-form step time where it was solved.
     pub closed_form_s: Option<f64>,
     /// Closed-form peak where it was solved.
     pub peak_memory_bytes: Option<Bytes>,
+    /// Least simulated step time, where it was bounded but not solved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_s: Option<f64>,
+    /// What parameters and their states alone take of a rank, runtime reserve included, where it was not solved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub states_bytes: Option<Bytes>,
     /// Why it was rejected; absent when it was feasible.
     pub rejected: Option<String>,
 }

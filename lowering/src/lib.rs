@@ -61,11 +61,16 @@ pub fn lower(plan: &Plan) -> Result<Program, Invalid> {
     })
 }
 
-/// The planned peak of each stage without listing an instruction: what `lower` will reach, exactly.
-pub fn planned_peaks(plan: &Plan) -> Result<Vec<Bytes>, Invalid> {
+/// Where everything lies on a rank of each stage, without listing an instruction: what `lower` will reach, exactly.
+pub fn planned_memory(plan: &Plan) -> Result<Vec<StageMemory>, Invalid> {
     plan.check()?;
     let context = Context::new(plan)?;
-    Ok((0..plan.stages.len()).map(|s| context.memory(s).peak).collect())
+    Ok((0..plan.stages.len()).map(|s| context.memory(s)).collect())
+}
+
+/// The planned peak of each stage.
+pub fn planned_peaks(plan: &Plan) -> Result<Vec<Bytes>, Invalid> {
+    Ok(planned_memory(plan)?.iter().map(|m| m.peak).collect())
 }
 
 impl<'p> Context<'p> {

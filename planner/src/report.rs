@@ -48,11 +48,15 @@ fn candidate(search: &Search<'_>, entry: &Entry) -> Candidate {
         Some(Fate::Impossible(why)) => Some(why.clone()),
         None => entry.rejected.clone(),
     };
+    let bounded = solved.is_none() && entry.bound > 0;
     Candidate {
         mesh: entry.point.mesh,
         micro_batch: entry.point.micro_batch,
         schedule: entry.point.schedule,
         state_sharding: entry.point.state_sharding(),
+        sequence_parallel: entry.point.sequence_parallel,
+        bound_s: bounded.then(|| Time(entry.bound).seconds()),
+        states_bytes: bounded.then(|| search.ground.states(&entry.point) + reserved),
         closed_form_s: solved.map(|s| Time(s.time.step).seconds()),
         peak_memory_bytes: solved.map(|s| s.peak() + reserved),
         rejected,

@@ -19,6 +19,16 @@ pub(crate) fn gpt(layers: u32) -> Model {
     meshwright_zoo::model_from_config("tiny-gpt.json", "tiny-gpt", &config).unwrap()
 }
 
+/// The same with dropout wherever the family has it, and an attention core by its Hugging Face name.
+pub(crate) fn dropping(layers: u32, core: &str) -> Model {
+    let config = format!(
+        r#"{{"model_type":"gpt2","vocab_size":64,"n_positions":16,"n_embd":32,"n_layer":{layers},"n_head":4,
+            "activation_function":"gelu_new","initializer_range":0.1,"layer_norm_epsilon":1e-5,"tie_word_embeddings":true,
+            "_attn_implementation":"{core}","attn_pdrop":0.1,"resid_pdrop":0.1,"embd_pdrop":0.1}}"#
+    );
+    meshwright_zoo::model_from_config("dropping.json", core, &config).unwrap()
+}
+
 /// A small Qwen3: grouped queries, rotary positions, per-head norms, gated MLP, untied head.
 pub(crate) fn qwen(layers: u32) -> Model {
     let config = format!(

@@ -227,6 +227,7 @@ impl Walker<'_, '_> {
                     mesh: &self.program.mesh,
                     rank: self.rank,
                     micro_batch: u64::from(self.code.instructions[k].micro_batch),
+                    block: u64::from(self.code.instructions[k].block),
                     tokens: self.program.tokens,
                     settings: self.settings,
                 };

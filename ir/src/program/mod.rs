@@ -144,6 +144,10 @@ impl BufferClass {
     pub fn is_state(self) -> bool {
         matches!(self, BufferClass::Weight | BufferClass::Master | BufferClass::Optimizer)
     }
+    /// Whether the buffer keeps its memory for the whole step.
+    pub fn is_static(self) -> bool {
+        self.is_state() || matches!(self, BufferClass::Gradient | BufferClass::Scalar)
+    }
 }
 
 /// A range of the arena.
@@ -245,10 +249,7 @@ impl Code {
     }
     /// Bytes of each class at the peak if every buffer lived for ever; states and gradients do.
     pub fn static_bytes(&self) -> Bytes {
-        let is_static = |b: &&Buffer| {
-            b.class.is_state() || matches!(b.class, BufferClass::Gradient | BufferClass::Scalar)
-        };
-        self.buffers.iter().filter(is_static).map(Buffer::bytes).sum()
+        self.buffers.iter().filter(|b| b.class.is_static()).map(Buffer::bytes).sum()
     }
 }
 
