@@ -73,6 +73,8 @@ impl Plan {
         let zero = match self.state_sharding {
             StateSharding::None => 0,
             StateSharding::Zero1 => 1,
+            StateSharding::Zero2 => 2,
+            StateSharding::Zero3 => 3,
         };
         let others = [
             format!("sp={}", self.sequence_parallel()),
