@@ -8,7 +8,7 @@ use meshwright_cost_models::CostModel;
 use meshwright_ir::program::Checked;
 use meshwright_ir::{Axis, Bytes, Candidate, Need, Plan, Recompute};
 use meshwright_reports::{Action, Basis};
-use meshwright_simulator::{Options, simulate, symmetric};
+use meshwright_simulator::{Options, simulate};
 use rayon::prelude::*;
 
 /// Instructions to simulate beyond which the changes are left untried: a few seconds.
@@ -30,7 +30,7 @@ pub fn advice(plan: &Plan, program: &Checked) -> Vec<Action> {
     let mut actions: Vec<Action> = more_memory(plan).into_iter().collect();
     let own = CostModel::new(&plan.job.cluster);
     if affordable(plan, program) && facade::check_length(program, &own, 1.0).is_ok() {
-        let options = Options::auto(program, &plan.job.cluster);
+        let options = Options::auto(program);
         let now = simulate(program, &own, &options).step_time.seconds();
         let tried: Vec<Option<Action>> =
             tries(plan).par_iter().map(|t| tried(plan, program, now, t)).collect();
@@ -44,7 +44,7 @@ pub fn advice(plan: &Plan, program: &Checked) -> Vec<Action> {
 
 fn affordable(plan: &Plan, program: &Checked) -> bool {
     let (ranks, stages) = (u64::from(plan.mesh.ranks()), program.roles.len() as u64);
-    let folded = ranks > WHOLE && symmetric(program, &plan.job.cluster);
+    let folded = ranks > WHOLE;
     let per_role = if folded { 1 } else { ranks / stages };
     program.instructions() * per_role <= MOST_INSTRUCTIONS
 }
@@ -100,7 +100,7 @@ fn tried(plan: &Plan, program: &Checked, now: f64, t: &Try) -> Option<Action> {
     let limit = cost.memory_limit() + reserved;
     let peak = program.planned_peaks().into_iter().max().unwrap_or_default() + reserved;
     let short = peak.saturating_sub(limit);
-    let step = simulate(program, &cost, &Options::auto(program, cluster)).step_time.seconds();
+    let step = simulate(program, &cost, &Options::auto(program)).step_time.seconds();
     // Per token, so that a longer step of more tokens compares.
     let tokens = after.tokens() as f64 / plan.tokens() as f64;
     Some(Action {
