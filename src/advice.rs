@@ -54,7 +54,7 @@ fn tries(plan: &Plan) -> Vec<Try> {
     let batch = plan.job.training.global_batch;
     let double =
         format!("{} sequences a step instead of {batch}, more micro-batches to fill the pipeline", 2 * batch);
-    if plan.mesh.degree(Axis::Pp) > 1 || plan.mesh.degree(Axis::Dp) > 1 {
+    if plan.mesh.degree(Axis::Pp) > 1 || plan.mesh.replicas() > 1 {
         let double = if plan.mesh.degree(Axis::Pp) > 1 {
             double
         } else {

@@ -6,10 +6,11 @@
 use crate::plans::{self, Shape};
 use meshwright_algebra::schedules::{in_flight, order};
 use meshwright_algebra::{
-    ALIGNMENT, BlockCode, Shapes, StageMemory, StageShape, expand, recompute, stage_memory,
+    ALIGNMENT, BlockCode, Shapes, StageBlock, StageMemory, StageShape, expand, recompute, stage_memory,
+    storages,
 };
 use meshwright_ir::program::{Action, BufferClass};
-use meshwright_ir::{Axis, AxisSet, Bytes, Model, Plan, Precision, Recompute, Schedule};
+use meshwright_ir::{Axis, AxisSet, Bytes, Model, Plan, Precision, Recompute, Schedule, Storage};
 
 /// A model of Korthikanti et al. 2022 (arXiv 2205.05198, table 3), and how that paper runs it.
 #[derive(Clone, Copy)]
@@ -103,6 +104,7 @@ fn plan(model: Model, dp: u32, tp: u32, pp: u32, sp: bool, micro_batch: u64) -> 
     let shape = Shape {
         model,
         dp,
+        fsdp: 1,
         tp,
         pp,
         sp,
@@ -117,7 +119,7 @@ fn plan(model: Model, dp: u32, tp: u32, pp: u32, sp: bool, micro_batch: u64) -> 
 }
 
 /// The layers' share of the first stage's arena, and the layer's expansion.
-fn layers(plan: &Plan, level: Recompute, blocks: u64, pieces: (AxisSet, u64)) -> (StageMemory, BlockCode) {
+fn layers(plan: &Plan, level: Recompute, blocks: u64, wanted: Storage) -> (StageMemory, BlockCode) {
     let (model, mesh) = (&plan.job.model, &plan.mesh);
     let batch = plan.micro_batch * u64::from(mesh.degree(Axis::Dp));
     let shapes = Shapes { batch, sequence: SEQUENCE };
@@ -135,9 +137,13 @@ fn layers(plan: &Plan, level: Recompute, blocks: u64, pieces: (AxisSet, u64)) ->
         boundary_elements: boundary.iter().product(),
         precision: plan.job.training.precision,
         optimizer: plan.job.training.optimizer,
-        pieces,
+        mesh: *mesh,
+        gathering: plan.gathering,
+        bucket: plan.bucket,
     };
-    let chain: Vec<_> = (0..blocks).map(|_| (at as u32, &code)).collect();
+    let storage = storages(model, at as u32, &code.params, pp, mesh, wanted);
+    let block = StageBlock { class: at as u32, code: &code, storage: &storage };
+    let chain = vec![block; blocks as usize];
     (stage_memory(model, &chain, &shape), code)
 }
 
@@ -160,7 +166,7 @@ fn layers_keep_what_the_papers_figure_says() {
         {
             let model = gpt(p.hidden, p.heads, p.layers, 51200);
             let plan = plan(model, 1, p.tp as u32, p.pp as u32, sp, p.micro_batch);
-            let (memory, _) = layers(&plan, level, p.layers / p.pp, (AxisSet::EMPTY, 1));
+            let (memory, _) = layers(&plan, level, p.layers / p.pp, Storage::WHOLE);
             let (of, chunks) = match p.chunks {
                 1 => (1, 1),
                 v => (p.pp * v, p.pp * v + p.pp - 1),
@@ -187,7 +193,7 @@ fn a_layer_keeps_the_papers_table() {
         (t, true, Recompute::Full, 2 * unit / t),
     ] {
         let plan = plan(gpt(p.hidden, p.heads, 1, 51200), 1, tp as u32, 1, sp, p.micro_batch);
-        let (memory, _) = layers(&plan, level, 1, (AxisSet::EMPTY, 1));
+        let (memory, _) = layers(&plan, level, 1, Storage::WHOLE);
         assert_eq!(frames(&memory), kept, "tp {tp}, sp {sp}, {level}");
     }
 }
@@ -198,7 +204,7 @@ fn a_layer_keeps_the_papers_table() {
 fn layers_hold_the_papers_states() {
     for p in FIGURE {
         let plan = plan(gpt(p.hidden, p.heads, p.layers, 51200), 1, p.tp as u32, p.pp as u32, false, 1);
-        let (memory, code) = layers(&plan, Recompute::None, p.layers / p.pp, (AxisSet::EMPTY, 1));
+        let (memory, code) = layers(&plan, Recompute::None, p.layers / p.pp, Storage::WHOLE);
         let vectors: u64 = code.params.iter().filter(|s| s.shape.len() == 1).map(|s| s.elements).sum();
         assert_eq!(vectors, 6 * p.hidden + 7 * p.hidden / p.tp, "{}", p.name);
         let unlisted = 18 * vectors * p.layers / p.pp;
@@ -212,11 +218,11 @@ fn layers_hold_the_papers_states() {
 fn a_parameter_takes_18_bytes_or_6_and_12_shared() {
     for (dp, bytes) in [(1, 18.0), (2, 12.0), (4, 9.0), (8, 7.5)] {
         let plan = plan(gpt(6144, 64, 1, 51200), dp, 1, 1, false, 1);
-        let pieces = if dp > 1 { (AxisSet::of(Axis::Dp), u64::from(dp)) } else { (AxisSet::EMPTY, 1) };
-        let (memory, code) = layers(&plan, Recompute::None, 1, pieces);
+        let wanted = if dp > 1 { Storage::states(AxisSet::of(Axis::Dp)) } else { Storage::WHOLE };
+        let (memory, code) = layers(&plan, Recompute::None, 1, wanted);
         let params: u64 = code.params.iter().map(|p| p.elements).sum();
         assert_eq!(states(&memory) as f64 / params as f64, bytes, "dp {dp}");
-        let whole = layers(&plan, Recompute::None, 1, (AxisSet::EMPTY, 1)).0;
+        let whole = layers(&plan, Recompute::None, 1, Storage::WHOLE).0;
         assert_eq!(states(&whole), 18 * params, "dp {dp}");
     }
 }
