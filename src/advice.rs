@@ -8,13 +8,13 @@ use meshwright_cost_models::CostModel;
 use meshwright_ir::program::Checked;
 use meshwright_ir::{Axis, Bytes, Candidate, Need, Plan, Recompute};
 use meshwright_reports::{Action, Basis};
-use meshwright_simulator::{Options, simulate, symmetric};
+use meshwright_simulator::{Options, simulate};
 use rayon::prelude::*;
 
 /// Instructions to simulate beyond which the changes are left untried: a few seconds.
 const MOST_INSTRUCTIONS: u64 = 3_000_000;
-/// Worlds up to this size are simulated rank by rank.
-const WHOLE: u64 = 64;
+/// Steps of up to so many instructions may be simulated rank by rank.
+const WHOLE: u64 = 1 << 18;
 /// A gain below this share of the step is not worth a line.
 const LEAST: f64 = 0.005;
 
@@ -30,7 +30,7 @@ pub fn advice(plan: &Plan, program: &Checked) -> Vec<Action> {
     let mut actions: Vec<Action> = more_memory(plan).into_iter().collect();
     let own = CostModel::new(&plan.job.cluster);
     if affordable(plan, program) && facade::check_length(program, &own, 1.0).is_ok() {
-        let options = Options::auto(program, &plan.job.cluster);
+        let options = Options::auto(program);
         let now = simulate(program, &own, &options).step_time.seconds();
         let tried: Vec<Option<Action>> =
             tries(plan).par_iter().map(|t| tried(plan, program, now, t)).collect();
@@ -43,10 +43,10 @@ pub fn advice(plan: &Plan, program: &Checked) -> Vec<Action> {
 }
 
 fn affordable(plan: &Plan, program: &Checked) -> bool {
-    let (ranks, stages) = (u64::from(plan.mesh.ranks()), program.roles.len() as u64);
-    let folded = ranks > WHOLE && symmetric(program, &plan.job.cluster);
-    let per_role = if folded { 1 } else { ranks / stages };
-    program.instructions() * per_role <= MOST_INSTRUCTIONS
+    let (ranks, own) = (u64::from(plan.mesh.ranks()), program.instructions());
+    let all = own * (ranks / program.roles.len() as u64);
+    // Large steps are simulated by representatives.
+    (if all <= WHOLE { all } else { own }) <= MOST_INSTRUCTIONS
 }
 
 fn tries(plan: &Plan) -> Vec<Try> {
@@ -60,7 +60,8 @@ fn tries(plan: &Plan) -> Vec<Try> {
         }));
     }
     let batch = plan.job.training.global_batch;
-    let double = format!("{} sequences a step instead of {batch}, more micro-batches to fill the pipeline", 2 * batch);
+    let double =
+        format!("{} sequences a step instead of {batch}, more micro-batches to fill the pipeline", 2 * batch);
     if plan.mesh.degree(Axis::Pp) > 1 || plan.mesh.degree(Axis::Dp) > 1 {
         let double = if plan.mesh.degree(Axis::Pp) > 1 {
             double
@@ -99,7 +100,7 @@ fn tried(plan: &Plan, program: &Checked, now: f64, t: &Try) -> Option<Action> {
     let limit = cost.memory_limit() + reserved;
     let peak = program.planned_peaks().into_iter().max().unwrap_or_default() + reserved;
     let short = peak.saturating_sub(limit);
-    let step = simulate(program, &cost, &Options::auto(program, cluster)).step_time.seconds();
+    let step = simulate(program, &cost, &Options::auto(program)).step_time.seconds();
     // Per token, so that a longer step of more tokens compares.
     let tokens = after.tokens() as f64 / plan.tokens() as f64;
     Some(Action {
@@ -133,7 +134,11 @@ fn more_memory(plan: &Plan) -> Option<Action> {
     let (step, short, c) = faster.min_by(|a, b| a.0.total_cmp(&b.0))?;
     let degrees: Vec<String> = c.mesh.active().iter().map(|a| format!("{a} {}", c.mesh.degree(a))).collect();
     Some(Action {
-        label: format!("{short} more memory a rank, for {} at micro-batch {}", degrees.join(" × "), c.micro_batch),
+        label: format!(
+            "{short} more memory a rank, for {} at micro-batch {}",
+            degrees.join(" × "),
+            c.micro_batch
+        ),
         change: format!("cluster.device.memory+{}", short.get()),
         step_time_s: step * own,
         gain: 1.0 - step,

@@ -12,7 +12,7 @@ use meshwright_ir::program::{Action, Checked, Collective, Exchange, IdKind, Inst
 use meshwright_ir::{Alternative, Cluster, DType, Job, Objective, Plan, SearchReport, Time, Trace};
 use meshwright_planner::{Progress, Verdict};
 use meshwright_reports::{CriticalItem, Report};
-use meshwright_simulator::{Options, Summary, critical_path};
+use meshwright_simulator::{Options, Partition, Ranks, Summary, critical_path};
 use std::path::Path;
 
 /// The answer to a job.
@@ -66,10 +66,11 @@ pub fn lower(plan: &Plan) -> Result<Checked, Failure> {
 pub fn simulate(program: &Checked, cluster: &Cluster, unfold: bool) -> Result<Simulated, Failure> {
     let cost = CostModel::new(cluster);
     check_length(program, &cost, 1.0)?;
-    let options = if unfold { Options::default() } else { Options::auto(program, cluster) };
+    let options = if unfold { Options::default() } else { Options::auto(program) };
     let trace = meshwright_simulator::simulate(program, &cost, &options);
     let summary = Summary::of(program, &trace);
-    Ok(Simulated { critical: critical(program, &trace), trace, summary })
+    let partition = Partition::of(program, &cost, &options);
+    Ok(Simulated { critical: critical(program, &partition, &trace), trace, summary })
 }
 
 /// Refuses a step too long to be counted in picoseconds, even were every rank `slow` times as slow.
@@ -108,9 +109,9 @@ fn in_turn(program: &Program, cost: &CostModel) -> f64 {
 }
 
 /// Time on the critical path by kind of instruction, longest first.
-fn critical(program: &Program, trace: &Trace) -> Vec<CriticalItem> {
+fn critical(program: &Program, partition: &Partition, trace: &Trace) -> Vec<CriticalItem> {
     let mut kinds = std::collections::BTreeMap::<String, Time>::new();
-    for item in critical_path(program, trace) {
+    for item in critical_path(program, partition, trace) {
         let action: Action = program.code_of(item.rank).instructions[item.instruction as usize].action;
         *kinds.entry(program.kind_name(action)).or_default() += item.end - item.start;
     }
@@ -136,9 +137,8 @@ fn rank(plans: Vec<Plan>, mut report: SearchReport) -> Result<Plan, Failure> {
     let mut simulated = Vec::new();
     for mut plan in plans {
         let program = lower(&plan)?;
-        let trace =
-            meshwright_simulator::simulate(&program, &cost, &Options::auto(&program, &plan.job.cluster));
-        let seconds = trace.step_time.seconds();
+        let options = Options { ranks: Ranks::Representatives, ..Options::default() };
+        let seconds = meshwright_simulator::step_time(&program, &cost, &options).seconds();
         let (band, basis) = band(&plan.job.cluster);
         plan.prediction.step_time_s = seconds;
         plan.prediction.step_time_band_s = (seconds * (1.0 - band), seconds * (1.0 + band));

@@ -53,19 +53,17 @@ pub fn load(program: &Program, cluster: &Cluster, step_s: f64) -> Load {
         time: u.time,
         share: u.time.seconds() / step_s,
     };
-    Load { levels: most.into_iter().enumerate().map(level).collect(), axes: axes.into_iter().map(axis).collect() }
+    Load {
+        levels: most.into_iter().enumerate().map(level).collect(),
+        axes: axes.into_iter().map(axis).collect(),
+    }
 }
 
 fn whole(bytes: f64) -> Bytes {
     Bytes(bytes.round() as u64)
 }
 
-fn of_stage(
-    program: &Program,
-    cost: &CostModel,
-    code: &Code,
-    rank: u32,
-) -> (Sent, BTreeMap<AxisSet, Use>) {
+fn of_stage(program: &Program, cost: &CostModel, code: &Code, rank: u32) -> (Sent, BTreeMap<AxisSet, Use>) {
     let mut counts: BTreeMap<Action, u64> = BTreeMap::new();
     for i in code.instructions.iter().filter(|i| !matches!(i.action, Action::Compute(_))) {
         *counts.entry(i.action).or_default() += 1;

@@ -16,6 +16,7 @@ mod pin;
 mod plan;
 pub mod program;
 mod search;
+mod storage;
 pub mod trace;
 mod trace_views;
 mod units;
@@ -40,6 +41,7 @@ pub use plan::{
 };
 pub use program::{Checked, Program};
 pub use search::Need;
+pub use storage::{Gathering, Storage};
 pub use trace::Trace;
 pub use trace_views::{ErrorByKind, IDLE, KindError};
 pub use units::{Bandwidth, Bytes, FlopRate, Flops, Time};

@@ -2,7 +2,7 @@
 //! pass between the layouts that follow; the rest is stages, schedule and algorithms. Lowering replays it and chooses
 //! nothing. A plan embeds its job, so a plan file alone can be simulated, changed and run.
 
-use crate::{Axis, Bytes, Invalid, Job, Layout, Mesh};
+use crate::{Axis, AxisSet, Bytes, Gathering, Invalid, Job, Layout, Mesh, Storage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -130,6 +130,8 @@ pub struct ClassPlan {
     pub input: Option<ValuePlan>,
     /// Each node's output's conversions.
     pub outputs: Vec<ValuePlan>,
+    /// How each parameter is stored, in node order.
+    pub storage: Vec<Storage>,
 }
 
 /// A pipeline stage: a run of blocks.
@@ -184,12 +186,17 @@ word_enum!(
     }
 );
 word_enum!(
-    /// Which training state is split among data-parallel replicas (Rajbhandari et al. 2020).
+    /// Which training state is split among data-parallel replicas (Rajbhandari et al. 2020): for a person and for pins, the
+    /// most that any parameter's [`Storage`] splits.
     StateSharding {
         /// None: every replica holds all of it.
         None = "none",
         /// Optimizer state and master weights: ZeRO stage 1.
         Zero1 = "zero-1",
+        /// Gradients too: ZeRO stage 2.
+        Zero2 = "zero-2",
+        /// Weights too, over the axis `fsdp`: ZeRO stage 3, FSDP.
+        Zero3 = "zero-3",
     }
 );
 word_enum!(
@@ -259,8 +266,13 @@ pub struct Plan {
     pub classes: Vec<ClassPlan>,
     /// What backward recomputes, per block of the chain.
     pub recompute: Vec<Recompute>,
-    /// Which state replicas split.
+    /// Which state replicas split, in a word.
     pub state_sharding: StateSharding,
+    /// When split weights are gathered.
+    pub gathering: Gathering,
+    /// Gradients that are summed at the end of the step, over the same axes and stored alike, share a collective until it
+    /// holds this many bytes; 0 for one per block.
+    pub bucket: Bytes,
     /// Algorithm of collectives on each axis with more than one rank.
     pub algorithms: BTreeMap<Axis, Algorithm>,
     /// Predictions.
@@ -367,13 +379,13 @@ impl Plan {
         if self.mesh.ranks() > self.job.cluster.ranks() {
             return bad("plan.mesh", self.mesh.to_string(), "the cluster holds fewer ranks: plan again");
         }
-        let dp = u64::from(self.mesh.degree(Axis::Dp));
-        let batch = dp.checked_mul(self.micro_batch).and_then(|b| b.checked_mul(self.micro_batches));
+        let replicas = u64::from(self.mesh.replicas());
+        let batch = replicas.checked_mul(self.micro_batch).and_then(|b| b.checked_mul(self.micro_batches));
         if batch != Some(self.job.training.global_batch) {
             return bad(
                 "plan.micro_batches",
-                format!("{dp} x {} x {}", self.micro_batch, self.micro_batches),
-                "dp x micro_batch x micro_batches must be the global batch",
+                format!("{replicas} x {} x {}", self.micro_batch, self.micro_batches),
+                "dp x fsdp x micro_batch x micro_batches must be the global batch",
             );
         }
         let blocks = self.job.model.blocks().len() as u32;
@@ -392,8 +404,8 @@ impl Plan {
             let fix = "give one level for each block of the chain";
             return bad("plan.recompute", format!("{} levels", self.recompute.len()), fix);
         }
-        if self.mesh.degree(Axis::Fsdp) > 1 || self.mesh.degree(Axis::Cp) > 1 {
-            let fix = "use dp, tp and pp: the axes fsdp and cp are not built yet";
+        if self.mesh.degree(Axis::Cp) > 1 {
+            let fix = "use dp, fsdp, tp and pp: the axis cp is not built yet";
             return bad("plan.mesh", self.mesh.to_string(), fix);
         }
         if self.classes.len() != self.job.model.classes.len() {
@@ -422,6 +434,47 @@ impl Plan {
                         "cut one of the op's indices",
                     );
                 }
+            }
+        }
+        self.check_storage()
+    }
+
+    /// Every parameter is stored in one of the ways that [`Storage`] lists, and the coarse word says the most of them.
+    fn check_storage(&self) -> Result<(), Invalid> {
+        let word = self.state_sharding;
+        let sharded = self.mesh.degree(Axis::Fsdp) > 1;
+        if (word == StateSharding::Zero3) != sharded {
+            let found = format!("{word} on {}", self.mesh);
+            let fix =
+                "weights are split over the axis fsdp: write zero-3 if it has several ranks, and only then";
+            return Err(Invalid::new("plan.state_sharding", found, fix));
+        }
+        for (plan, class) in self.classes.iter().zip(&self.job.model.classes) {
+            let field = format!("plan.classes.{}.storage", class.name);
+            let owned = |node: &crate::Node| {
+                node.params().iter().map(|p| format!("{}.{}", node.name, p.name)).collect::<Vec<_>>()
+            };
+            let params: Vec<String> = class.nodes.iter().flat_map(owned).collect();
+            if params.len() != plan.storage.len() {
+                let found = format!("{} of {} parameters", plan.storage.len(), params.len());
+                return Err(Invalid::new(
+                    field,
+                    found,
+                    "say of each parameter of the block how it is stored",
+                ));
+            }
+            for (storage, name) in plan.storage.iter().zip(&params) {
+                let fix = if !storage.over.is_subset(AxisSet::DATA) {
+                    "split state among dp and fsdp only"
+                } else if !storage.is_split() && *storage != Storage::WHOLE {
+                    "split a weight or a gradient among some axes, or keep it whole"
+                } else if storage.needs() > word {
+                    "name the most that any parameter splits in plan.state_sharding"
+                } else {
+                    continue;
+                };
+                let found = format!("{storage} under {word}");
+                return Err(Invalid::new(format!("{field}.{name}"), found, fix));
             }
         }
         Ok(())

@@ -84,7 +84,8 @@ fn spent(program: &Program, trace: &Trace, ranks: &[u32]) -> BTreeMap<String, Sp
     for rank in ranks {
         let code = program.code_of(*rank);
         for span in trace.of_rank(*rank) {
-            let entry = by_action.entry(Some(code.instructions[span.instruction as usize].action)).or_default();
+            let entry =
+                by_action.entry(Some(code.instructions[span.instruction as usize].action)).or_default();
             entry.busy += u128::from((span.end - span.start).get());
             entry.instructions += 1;
         }

@@ -15,14 +15,15 @@ impl Writer<'_, '_> {
         let here = |g: &&GradientGroup| g.block as usize == block && !g.axes.is_empty();
         let groups: Vec<GradientGroup> = self.memory.gradient_groups.iter().filter(here).cloned().collect();
         for group in groups {
-            let buffers: Vec<u32> = group.members.iter().map(|p| self.params[block][*p as usize].1).collect();
+            let buffers: Vec<u32> =
+                group.members.iter().map(|(b, p)| self.params[*b as usize][*p as usize].1).collect();
             let at = self.global_block(block);
-            if group.pieces == 1 {
+            if !group.storage.is_split() {
                 self.all_reduce(group.axes, None, &buffers, k, at);
                 continue;
             }
-            let split = self.context.pieces().0;
-            let others = split.iter().fold(group.axes, AxisSet::without);
+            let split = group.storage.over;
+            let others = group.axes.minus(split);
             if !others.is_empty() {
                 self.all_reduce(others, None, &buffers, k, at);
             }
@@ -86,10 +87,10 @@ impl Writer<'_, '_> {
         let mesh = &self.context.plan.mesh;
         let mut groups: BTreeMap<(u64, AxisSet), Vec<u32>> = BTreeMap::new();
         for p in self.builder.code.parameters.iter().filter(|p| !copies.contains(&p.name)) {
-            let held_by_all = |a: &Axis| p.layout.dim_of(*a).is_none() && !p.piece.contains(*a);
+            let held_by_all = |a: &Axis| p.layout.dim_of(*a).is_none() && !p.storage.over.contains(*a);
             let several = axes.without(Axis::Pp).iter().filter(held_by_all);
             let replicas = several.map(|a| u64::from(mesh.degree(a))).product();
-            groups.entry((replicas, p.piece)).or_default().push(p.gradient);
+            groups.entry((replicas, p.storage.over)).or_default().push(p.gradient);
         }
         if groups.is_empty() {
             groups.insert((1, AxisSet::EMPTY), vec![]);
@@ -113,21 +114,22 @@ impl Writer<'_, '_> {
         let (optimizer, dtype) = (training.optimizer, training.precision.compute());
         let block = self.global_block(0);
         for p in self.builder.code.parameters.clone() {
-            let pieces = u64::from(self.context.plan.mesh.size(p.piece));
+            let pieces = p.storage.pieces(&self.context.plan.mesh);
             let elements = self.builder.code.buffers[p.weight as usize].elements / pieces;
-            let kernel = Kernel::Update { optimizer, elements, dtype, decays: p.decays, piece: p.piece };
+            let kernel =
+                Kernel::Update { optimizer, elements, dtype, decays: p.decays, piece: p.storage.over };
             let state: Vec<u32> =
                 std::iter::once(p.weight).chain(p.master).chain(p.moments.iter().copied()).collect();
             let reads: Vec<u32> = [p.gradient, self.norm].into_iter().chain(state.iter().copied()).collect();
             self.kernel(kernel, 0, block, &reads, &state);
         }
         let groups: Vec<GradientGroup> =
-            self.memory.gradient_groups.iter().filter(|g| g.pieces > 1).cloned().collect();
+            self.memory.gradient_groups.iter().filter(|g| g.storage.is_split()).cloned().collect();
         for g in groups {
-            let b = g.block as usize;
-            let weights: Vec<u32> = g.members.iter().map(|p| self.params[b][*p as usize].0).collect();
-            let split = self.context.pieces().0;
-            self.in_place(CollectiveKind::AllGather, split, None, dtype, &weights, 0, self.global_block(b));
+            let weights: Vec<u32> =
+                g.members.iter().map(|(b, p)| self.params[*b as usize][*p as usize].0).collect();
+            let at = self.global_block(g.block as usize);
+            self.in_place(CollectiveKind::AllGather, g.storage.over, None, dtype, &weights, 0, at);
         }
     }
 }

@@ -11,7 +11,7 @@ use meshwright_algebra::{BlockAction, BlockCode, BlockInstruction, Home, StageMe
 use meshwright_ir::program::{
     Action, Buffer, BufferClass, Code, CodeBuilder, Collective, Exchange, Kernel, Parameter, Stream,
 };
-use meshwright_ir::{Algorithm, Axis, AxisSet, Bytes, DType};
+use meshwright_ir::{Algorithm, Axis, AxisSet, Bytes, DType, Storage};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) fn lower_stage(context: &Context<'_>, stage: usize, items: &[Item], tables: &mut Tables) -> Code {
@@ -94,6 +94,11 @@ impl<'a, 'p> Writer<'a, 'p> {
         (self.context.plan.stages[self.stage].first as usize + block) as u16
     }
 
+    /// How a parameter of a block of the stage is stored.
+    pub(crate) fn storage(&self, block: usize, param: usize) -> Storage {
+        self.context.plan.classes[self.classes[block] as usize].storage[param]
+    }
+
     fn buffer(&mut self, name: &str, dtype: DType, elements: u64, offset: Bytes, class: BufferClass) -> u32 {
         let name = self.tables.names.of(name.to_string());
         self.builder.buffer(Buffer { name, dtype, elements, offset, class })
@@ -102,7 +107,6 @@ impl<'a, 'p> Writer<'a, 'p> {
     fn parameters(&mut self) {
         let compute = self.context.plan.job.training.precision.compute();
         let optimizer = self.context.plan.job.training.optimizer;
-        let stage_shape = self.context.shape(self.stage);
         for block in 0..self.classes.len() {
             let block_name = self.context.model.block_name(u32::from(self.global_block(block)));
             let mut buffers = Vec::new();
@@ -119,9 +123,8 @@ impl<'a, 'p> Writer<'a, 'p> {
                     None => format!("{block_name}.{}", scope.name),
                 };
                 let weight = self.buffer(&name, compute, scope.elements, place.weight, BufferClass::Weight);
-                let pieces = stage_shape.pieces_of(self.context.model, self.classes[block], scope);
-                let piece = if pieces > 1 { stage_shape.pieces.0 } else { AxisSet::EMPTY };
-                let held = scope.elements / pieces;
+                let storage = self.storage(block, p);
+                let held = scope.elements / storage.pieces(&self.context.plan.mesh);
                 let master = place.master.map(|at| {
                     self.buffer(&format!("{name}.master"), DType::F32, held, at, BufferClass::Master)
                 });
@@ -147,7 +150,7 @@ impl<'a, 'p> Writer<'a, 'p> {
                     layout,
                     init,
                     decays,
-                    piece,
+                    storage,
                     weight,
                     master,
                     gradient,

@@ -2,9 +2,11 @@
 //! memory include what the runtime reserves, and figures of time are closed forms until a simulator replaces them.
 
 use crate::candidate::{Fate, Solved};
-use crate::family::boundary;
+use crate::family::{Expanded, boundary};
 use crate::search::{Entry, Search};
-use meshwright_ir::{Alternative, Axis, Bytes, Candidate, Plan, Prediction, SearchReport, Time};
+use meshwright_ir::{
+    Alternative, Axis, Bytes, Candidate, ClassPlan, Gathering, Plan, Prediction, SearchReport, Storage, Time,
+};
 
 /// Most runners-up listed.
 const RUNNERS_UP: usize = 10;
@@ -74,6 +76,10 @@ pub(crate) fn plan(search: &Search<'_>, s: &Solved, why: Vec<String>, report: &S
     let reserved = job.cluster.device.reserved;
     let step = Time(s.time.step).seconds();
     let floor = Time(search.ground.bound(point)).seconds();
+    let stored = |(class, storage): (&std::sync::Arc<Expanded>, &Vec<Storage>)| ClassPlan {
+        storage: storage.clone(),
+        ..class.plan.clone()
+    };
     Plan {
         version: 1,
         job: job.clone(),
@@ -83,9 +89,11 @@ pub(crate) fn plan(search: &Search<'_>, s: &Solved, why: Vec<String>, report: &S
         schedule: point.schedule,
         stages: s.stages.clone(),
         boundary: boundary(point.degree(Axis::Dp) > 1, point.sequence_parallel),
-        classes: s.classes.iter().map(|c| c.plan.clone()).collect(),
+        classes: s.classes.iter().zip(&s.storage).map(stored).collect(),
         recompute: s.recompute.clone(),
         state_sharding: point.state_sharding(),
+        gathering: Gathering::default(),
+        bucket: Bytes::ZERO,
         algorithms: search.ground.prices(point).algorithms().clone(),
         prediction: Prediction {
             step_time_s: step,

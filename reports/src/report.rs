@@ -148,7 +148,9 @@ impl<'a> Report<'a> {
     pub(crate) fn drawn_ranks(&self, stage: u32) -> Vec<u32> {
         let each = (RANKS_DRAWN / self.shown_stages().len().max(1)).max(1);
         let (first, size) = self.stage_ranks(stage);
-        let traced = |t: &Trace| t.ranks.iter().copied().filter(|r| (first..first + size).contains(r)).collect::<Vec<_>>();
+        let traced = |t: &Trace| {
+            t.ranks.iter().copied().filter(|r| (first..first + size).contains(r)).collect::<Vec<_>>()
+        };
         let mut ranks: Vec<u32> = self.traces().into_iter().flat_map(|(_, t)| traced(t)).collect();
         ranks.sort_unstable();
         ranks.dedup();

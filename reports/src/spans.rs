@@ -42,7 +42,6 @@ fn push(out: &mut String, mut n: u64) {
     }
 }
 
-
 fn times(spans: &[Span], quantum: u64) -> String {
     let (mut out, mut last) = (String::new(), 0);
     for span in spans {

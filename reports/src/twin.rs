@@ -120,7 +120,11 @@ fn value(report: &Report<'_>) -> Value {
 
 /// Degrees above one.
 fn mesh(mesh: &Mesh) -> Value {
-    mesh.active().iter().map(|a| (a.to_string(), json!(mesh.degree(a)))).collect::<serde_json::Map<_, _>>().into()
+    mesh.active()
+        .iter()
+        .map(|a| (a.to_string(), json!(mesh.degree(a))))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 fn measured(report: &Report<'_>) -> Value {
@@ -171,7 +175,8 @@ fn memory(report: &Report<'_>) -> Value {
         let traces = report.traces().into_iter().filter_map(|(source, trace)| {
             let rank = report.representative(trace, stage)?;
             let held = trace.held_at_peak(program, rank);
-            let classes: serde_json::Map<_, _> = held.iter().map(|(c, b)| (c.to_string(), json!(b))).collect();
+            let classes: serde_json::Map<_, _> =
+                held.iter().map(|(c, b)| (c.to_string(), json!(b))).collect();
             Some(json!({"trace": source, "rank": rank, "bytes": classes}))
         });
         let traces: Vec<Value> = traces.collect();
@@ -199,7 +204,7 @@ fn points(report: &Report<'_>) -> Vec<Value> {
             ("peak_memory_bytes", c.peak_memory_bytes.map(|b: Bytes| json!(b))),
             ("states_bytes", c.states_bytes.map(|b| json!(b))),
             ("rejected", c.rejected.as_ref().map(|r| json!(r))),
-            ("pareto", front.contains(&k).then(|| json!(true))),
+            ("pareto", front.contains(&k).then_some(json!(true))),
             ("needs", needs(plan.need(c), c)),
         ];
         fields.extend(known.into_iter().filter_map(|(name, v)| Some((name.to_string(), v?))));

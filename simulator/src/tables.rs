@@ -71,6 +71,17 @@ pub(crate) fn stream_predecessors(code: &Code, streams: usize) -> Vec<u32> {
 /// A set of ranks that meet in collectives: axes, and the stages that take part where not all do.
 pub(crate) type Communicator = (AxisSet, Option<Vec<u32>>);
 
+/// Distinct communicators of a program, and which of them each of its collectives uses.
+pub(crate) fn communicators(program: &Program) -> (Vec<Communicator>, Vec<u32>) {
+    let keys: Vec<Communicator> = program.collectives.iter().map(|c| (c.axes, c.stages.clone())).collect();
+    let mut distinct = keys.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let position = |key| distinct.binary_search(key).expect("every communicator is listed") as u32;
+    let of = keys.iter().map(position).collect();
+    (distinct, of)
+}
+
 /// Every role.
 pub(crate) struct Tables {
     pub(crate) roles: Vec<RoleTable>,
@@ -84,13 +95,7 @@ pub(crate) struct Tables {
 
 impl Tables {
     pub(crate) fn of(program: &Program) -> Self {
-        let keys: Vec<Communicator> =
-            program.collectives.iter().map(|c| (c.axes, c.stages.clone())).collect();
-        let mut communicators = keys.clone();
-        communicators.sort_unstable();
-        communicators.dedup();
-        let position = |key| communicators.binary_search(key).expect("every communicator is listed") as u32;
-        let communicator = keys.iter().map(position).collect();
+        let (communicators, communicator) = communicators(program);
         let roles = program.roles.iter().map(|c| RoleTable::of(c, program.streams.len())).collect();
         let mut tables = Self { roles, communicators, communicator, joins: Vec::new() };
         tables.match_messages(program);

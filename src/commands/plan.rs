@@ -48,7 +48,7 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
     if a.json {
         output::json(&views::plan_view(&plan, took));
     } else {
-        output::say(&views::plan_text(&plan));
+        output::say(&(views::plan_text(&plan) + &views::why_text(&plan)));
     }
     Ok(Answer::Yes)
 }

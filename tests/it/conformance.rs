@@ -31,6 +31,7 @@ fn memory_stays_within_the_plan_and_every_instruction_runs_once() {
         let shape = Shape {
             model,
             dp,
+            fsdp: 1,
             tp,
             pp,
             sp: next(2) == 0,

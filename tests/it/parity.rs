@@ -3,7 +3,7 @@
 use crate::plans::{self, Shape};
 use meshwright_executor::{Cpu, RunOptions, RunOutcome, train};
 use meshwright_ir::program::Program;
-use meshwright_ir::{Model, Plan, Schedule};
+use meshwright_ir::{Axis, AxisSet, Model, Plan, Schedule, Storage};
 
 pub(crate) fn options(steps: u64) -> RunOptions {
     RunOptions {
@@ -27,7 +27,7 @@ pub(crate) fn run(plan: &Plan, steps: u64) -> RunOutcome {
 }
 
 pub(crate) fn shape(model: Model, dp: u32, tp: u32, pp: u32, sp: bool, schedule: Schedule) -> Shape {
-    Shape { model, dp, tp, pp, sp, micro_batch: 2, global_batch: 8, sequence: 16, schedule }
+    Shape { model, dp, fsdp: 1, tp, pp, sp, micro_batch: 2, global_batch: 8, sequence: 16, schedule }
 }
 
 pub(crate) fn single(model: Model, steps: u64) -> RunOutcome {
@@ -129,7 +129,7 @@ fn zero_1_learns_the_same_with_less_state() {
             let shape = shape(model.clone(), dp, tp, pp, sp, Schedule::OneForwardOneBackward);
             let mut plan = plans::plan(&shape, &mut plans::megatron(sp)).unwrap();
             let whole = meshwright_lowering::planned_peaks(&plan).unwrap()[0];
-            plan.state_sharding = meshwright_ir::StateSharding::Zero1;
+            plans::store(&mut plan, Storage::states(AxisSet::of(Axis::Dp)));
             let split = meshwright_lowering::planned_peaks(&plan).unwrap()[0];
             let what = format!("{} zero-1 dp{dp} tp{tp} pp{pp}", model.name);
             assert!(split < whole, "{what}: {split} of {whole}");
@@ -149,7 +149,7 @@ fn sixteen_bits_learn_what_one_rank_learns_in_sixteen_bits() {
                 let mut plan = plans::plan(&shape, &mut plans::megatron(sp)).unwrap();
                 plan.job.training.precision = precision;
                 if zero {
-                    plan.state_sharding = meshwright_ir::StateSharding::Zero1;
+                    plans::store(&mut plan, Storage::states(AxisSet::of(Axis::Dp)));
                 }
                 run(&plan, 12)
             };

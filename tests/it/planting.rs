@@ -7,7 +7,7 @@ use meshwright_ir::program::{
     Action, BufferClass, CodeBuilder, Collective, CollectiveKind, Exchange, Kernel, OpKernel, Parts, Pass,
     Program, Stream,
 };
-use meshwright_ir::{AxisSet, Optimizer, Plan, Recompute, Schedule, StateSharding};
+use meshwright_ir::{Axis, AxisSet, Optimizer, Plan, Recompute, Schedule, Storage};
 
 /// Which correct program a bug is planted in.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,7 +39,7 @@ impl Base {
             Base::Chain => lowered(&shape(1, 1, 3, false, Schedule::Gpipe), megatron, |_| ()),
             Base::Drawn => lowered(&shape(2, 2, 1, false, Schedule::Gpipe), &mut plans::random(3), |_| ()),
             Base::Split => lowered(&shape(2, 2, 1, true, Schedule::Gpipe), megatron, |plan| {
-                plan.state_sharding = StateSharding::Zero1;
+                plans::store(plan, Storage::states(AxisSet::of(Axis::Dp)));
             }),
             Base::Again => lowered(&shape(1, 2, 1, false, Schedule::Gpipe), megatron, |plan| {
                 plan.recompute.fill(Recompute::Full);

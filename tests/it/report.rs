@@ -49,5 +49,8 @@ fn bytes_on_levels_are_the_bytes_of_the_axes() {
     // Sixteen ranks on two nodes: eight replicas of two meet on both levels, peers of one layer on the inner alone.
     let load = load(&meshwright::lower(&plan(8, 2, 1)).unwrap(), &plan(8, 2, 1).job.cluster, 1.0);
     let of = |axis: Axis| load.axes.iter().find(|a| a.axes == AxisSet::of(axis)).unwrap().levels.clone();
-    assert_eq!((of(Axis::Dp), of(Axis::Tp)), (vec!["nvlink".into(), "infiniband".into()], vec!["nvlink".into()]));
+    assert_eq!(
+        (of(Axis::Dp), of(Axis::Tp)),
+        (vec!["nvlink".into(), "infiniband".into()], vec!["nvlink".into()])
+    );
 }

@@ -4,12 +4,13 @@ use crate::support::{
     EMBED, GPT_LAYER, HEAD, QWEN_LAYER, SHAPES, class, gpt, megatron, mesh, planned, random,
 };
 use meshwright_algebra::{
-    ALIGNMENT, BlockCode, BlockInstruction, Expr, Home, Slot, StageShape, layouts, recompute, signature,
-    stage_memory,
+    ALIGNMENT, BlockCode, BlockInstruction, Expr, Home, Slot, StageBlock, StageShape, layouts, recompute,
+    signature, stage_memory,
 };
 use meshwright_ir::program::Pass;
 use meshwright_ir::{
-    AxisSet, BlockClass, Bytes, ClassPlan, DType, Mesh, Optimizer, Precision, Recompute, Value,
+    AxisSet, BlockClass, Bytes, ClassPlan, DType, Gathering, Mesh, Optimizer, Precision, Recompute, Storage,
+    Value,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -157,9 +158,16 @@ fn a_stage_is_the_sum_of_its_regions() {
                 boundary_elements: SHAPES.batch * SHAPES.sequence * model.hidden,
                 precision,
                 optimizer: Optimizer::Adamw,
-                pieces: (AxisSet::EMPTY, 1),
+                mesh: mesh("tp=1"),
+                gathering: Gathering::default(),
+                bucket: Bytes::ZERO,
             };
-            let chain: Vec<_> = model.blocks().into_iter().map(|c| (c, &codes[c as usize])).collect();
+            let whole = [Storage::WHOLE; 64];
+            let block = |class: u32| {
+                let code = &codes[class as usize];
+                StageBlock { class, code, storage: &whole[..code.params.len()] }
+            };
+            let chain: Vec<_> = model.blocks().into_iter().map(block).collect();
             let memory = stage_memory(&model, &chain, &shape);
             let region = |k: usize| memory.regions[k].1;
             for (k, bytes) in each.into_iter().enumerate() {

@@ -328,7 +328,7 @@ fn parse_parameter(w: &mut Words<'_>) -> Result<Parameter, String> {
         layout,
         init,
         decays: w.number("decays")?,
-        piece: w.number("piece")?,
+        storage: w.number("storage")?,
         weight: w.number("w")?,
         master: w.optional("m")?,
         gradient: w.number("g")?,

@@ -7,7 +7,7 @@ use meshwright_ir::program::{
 };
 use meshwright_ir::{
     ActivationKind, Algorithm, Axis, AxisSet, Bytes, DType, IdSource, Init, Layout, Mesh, NormKind, Op,
-    Optimizer, Real,
+    Optimizer, Real, Storage,
 };
 
 /// A deterministic source of choices.
@@ -150,6 +150,12 @@ fn collective(d: &mut Dice, stages: u64) -> Collective {
     }
 }
 
+fn storage(d: &mut Dice) -> Storage {
+    let over = d.axes();
+    let split = !over.is_empty();
+    Storage { over, weight: split && d.flag(), gradient: split && d.flag() }
+}
+
 fn parameter(d: &mut Dice) -> Parameter {
     let shape: Vec<u64> = (0..d.roll(4)).map(|_| d.dim()).collect();
     let axis = d.pick(&Axis::ALL);
@@ -164,7 +170,7 @@ fn parameter(d: &mut Dice) -> Parameter {
         layout,
         init: d.pick(&[start, Init::Ones, Init::Zeros]),
         decays: d.flag(),
-        piece: d.axes(),
+        storage: storage(d),
         weight: d.roll(8) as u32,
         master: d.maybe(|d| d.roll(8) as u32),
         gradient: d.roll(8) as u32,

@@ -97,11 +97,27 @@ fn compared() -> ErrorByKind {
     let program: Program = PROGRAM.parse().unwrap();
     let predicted = trace(
         100,
-        &[(0, 0, 0, 40), (0, 1, 30, 60), (0, 2, 60, 90), (1, 0, 0, 60), (1, 1, 60, 80), (1, 2, 60, 90), (1, 3, 85, 95)],
+        &[
+            (0, 0, 0, 40),
+            (0, 1, 30, 60),
+            (0, 2, 60, 90),
+            (1, 0, 0, 60),
+            (1, 1, 60, 80),
+            (1, 2, 60, 90),
+            (1, 3, 85, 95),
+        ],
     );
     let measured = trace(
         130,
-        &[(0, 0, 0, 55), (0, 1, 55, 70), (0, 2, 70, 130), (1, 0, 0, 70), (1, 1, 70, 90), (1, 2, 90, 130), (1, 3, 90, 100)],
+        &[
+            (0, 0, 0, 55),
+            (0, 1, 55, 70),
+            (0, 2, 70, 130),
+            (1, 0, 0, 70),
+            (1, 1, 70, 90),
+            (1, 2, 90, 130),
+            (1, 3, 90, 100),
+        ],
     );
     ErrorByKind::of(&program, &predicted, &measured).unwrap()
 }
@@ -119,8 +135,19 @@ fn contributions_add_up_to_the_error() {
         let (of, each) = (k.of_step_s, k.each_s);
         format!(
             "{}: {} of the step, {} -> {}; each of {} {} -> {}\n",
-            k.kind, ps(k.contribution_s), ps(of.0), ps(of.1), k.instructions, ps(each.0), ps(each.1)
+            k.kind,
+            ps(k.contribution_s),
+            ps(of.0),
+            ps(of.1),
+            k.instructions,
+            ps(each.0),
+            ps(each.1)
         )
     };
-    expect![[r#""#]].assert_eq(&errors.kinds.iter().map(row).collect::<String>());
+    expect![[r#"
+        all-reduce pp: -27.5 of the step, 17.5 -> 45; each of 2 30 -> 50
+        add gradients: -7.5 of the step, 35 -> 42.5; each of 3 23.3 -> 28.3
+        idle: 7.5 of the step, 7.5 -> 0; each of 0 7.5 -> 0
+        exchange pp: -2.5 of the step, 40 -> 42.5; each of 2 45 -> 42.5
+    "#]].assert_eq(&errors.kinds.iter().map(row).collect::<String>());
 }

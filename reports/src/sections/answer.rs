@@ -1,13 +1,13 @@
 //! The answer in one sentence, then what a new user asks first: how long, whether it fits, what limits it, what would help.
 //! The rest stands in tiles.
 
+use crate::Report;
 use crate::figure::{Part, bar};
 use crate::format::{
     NBSP, bytes, counted, degrees, percent, position, rate, schedule, seconds, seconds_range, share,
     signed_percent,
 };
 use crate::report::Basis;
-use crate::Report;
 use maud::{Markup, html};
 use meshwright_ir::program::BufferClass;
 use meshwright_ir::trace::RankBreakdown;

@@ -78,7 +78,9 @@ fn chart(report: &Report<'_>, feasible: &[(f64, f64)], rejected: &[(f64, f64)]) 
     let x = axis("peak memory of a rank", &xs, Unit::of_bytes);
     let y = axis("step time, closed form", &all.iter().map(|p| p.1).collect::<Vec<_>>(), Unit::of_time);
     let (gib, ms) = (x.unit.size, y.unit.size);
-    let scaled = |points: &[(f64, f64)]| -> Vec<(f64, f64)> { points.iter().filter(inside).map(|p| (p.0 / gib, p.1 / ms)).collect() };
+    let scaled = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
+        points.iter().filter(inside).map(|p| (p.0 / gib, p.1 / ms)).collect()
+    };
     let wall = vec![(limit / gib, y.from), (limit / gib, y.to)];
     let search = &report.plan.search;
     let best: Vec<(f64, f64)> = search.pareto().iter().filter_map(|k| place(&search.points[*k])).collect();
@@ -193,7 +195,8 @@ fn near(report: &Report<'_>) -> Markup {
             (of.need, of.nearest) = (need, c);
         }
     }
-    let short = nearest(short.into_values().collect(), "Short of memory: what would let them fit, the least first");
+    let short =
+        nearest(short.into_values().collect(), "Short of memory: what would let them fit, the least first");
     let slow = nearest(slow.into_values().collect(), "Too slow: what would let them win, the least first");
     html! {
         @if short.is_some() || slow.is_some() || ruled > 0 { h3 { "What it would take for rejected plans" } }
@@ -215,8 +218,10 @@ fn distance(need: Need) -> (Bytes, f64) {
 fn nearest(mut all: Vec<Near<'_>>, caption: &str) -> Option<Table> {
     let far = |n: &Near<'_>| distance(n.need);
     all.sort_by(|a, b| far(a).0.cmp(&far(b).0).then(far(a).1.total_cmp(&far(b).1)));
-    let mut table =
-        Table::new(caption).words("Candidate").words("It would take").numbers("Its step, then, against this plan");
+    let mut table = Table::new(caption)
+        .words("Candidate")
+        .words("It would take")
+        .numbers("Its step, then, against this plan");
     for n in all.iter().take(NEAR) {
         let (takes, step) = takes(n.need);
         let others = if n.count > 1 { format!(" and {} like it", n.count - 1) } else { String::new() };
@@ -244,10 +249,13 @@ fn takes(need: Need) -> (String, String) {
             (format!("{} for its parameters and their states alone", more(short)), "not priced".into())
         }
         Need::Time { step } => (off(step), signed_percent(step - 1.0)),
-        Need::Bound { step } if step < 1.0 => {
-            ("to reach its bound, which was not tried".into(), format!("at best {}", signed_percent(step - 1.0)))
+        Need::Bound { step } if step < 1.0 => (
+            "to reach its bound, which was not tried".into(),
+            format!("at best {}", signed_percent(step - 1.0)),
+        ),
+        Need::Bound { step } => {
+            (format!("{}, even at its bound", off(step)), format!("at best {}", signed_percent(step - 1.0)))
         }
-        Need::Bound { step } => (format!("{}, even at its bound", off(step)), format!("at best {}", signed_percent(step - 1.0))),
         Need::Rule => ("another model: a rule is in the way".into(), String::new()),
     }
 }

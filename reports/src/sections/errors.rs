@@ -80,5 +80,7 @@ fn table(errors: &ErrorByKind) -> Table {
             each(if m > 0.0 { signed_percent((p - m) / m) } else { "–".into() }),
         ]);
     }
-    table.note("“Each” is from start to end, waiting for other ranks included, also where something else hides it.")
+    table.note(
+        "“Each” is from start to end, waiting for other ranks included, also where something else hides it.",
+    )
 }

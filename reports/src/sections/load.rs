@@ -10,7 +10,8 @@ use meshwright_ir::{AxisLoad, Bytes, Level, LevelLoad};
 pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
     let load = report.load?;
     let levels = &report.plan.job.cluster.levels;
-    let busiest = load.levels.iter().filter(|l| l.bytes > Bytes::ZERO).max_by(|a, b| a.busy.total_cmp(&b.busy));
+    let busiest =
+        load.levels.iter().filter(|l| l.bytes > Bytes::ZERO).max_by(|a, b| a.busy.total_cmp(&b.busy));
     Some(html! {
         p {
             @match busiest {
@@ -28,7 +29,8 @@ pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
 }
 
 fn level(l: &LevelLoad, level: Option<&Level>, k: usize, axes: &[AxisLoad]) -> Markup {
-    let used: Vec<String> = axes.iter().filter(|a| a.levels.contains(&l.level)).map(|a| a.axes.to_string()).collect();
+    let used: Vec<String> =
+        axes.iter().filter(|a| a.levels.contains(&l.level)).map(|a| a.axes.to_string()).collect();
     let label = format!("{}: {} a device, busy {} of the step", l.level, bytes(l.bytes), percent(l.busy));
     let busy = if l.busy.is_finite() { l.busy.clamp(0.0, 1.0) } else { 0.0 };
     html! {

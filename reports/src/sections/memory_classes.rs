@@ -66,7 +66,8 @@ pub(super) fn draw(report: &Report<'_>, program: &Program) -> Markup {
 fn rows(report: &Report<'_>, program: &Program) -> Vec<Row> {
     let row = |stage: u32| {
         let code = &program.roles[stage as usize];
-        let peak = report.plan.prediction.peak_memory_bytes.get(stage as usize).copied().unwrap_or(code.arena);
+        let peak =
+            report.plan.prediction.peak_memory_bytes.get(stage as usize).copied().unwrap_or(code.arena);
         report.traces().into_iter().filter_map(move |(source, trace)| {
             let rank = report.representative(trace, stage)?;
             let held: BTreeMap<BufferClass, Bytes> = trace.held_at_peak(program, rank).into_iter().collect();

@@ -36,12 +36,19 @@ fn two_renders_are_equal() {
 fn nothing_is_fetched_and_only_our_script_runs() {
     for spec in [SMALL, PIPELINE] {
         let page = html(&Fixture::new(&spec).report());
-        for word in ["http:", "https:", " src=", "@import", "<link", "fetch(", "XMLHttp", "import(", "<iframe", "url(h", "xlink"] {
+        for word in [
+            "http:", "https:", " src=", "@import", "<link", "fetch(", "XMLHttp", "import(", "<iframe",
+            "url(h", "xlink",
+        ] {
             assert!(!page.contains(word), "the page holds `{word}`");
         }
         assert!(page.contains("default-src 'none'"), "a policy forbids what we overlooked");
         let scripts = page.matches("<script").count();
-        assert_eq!(scripts, 1 + page.matches("<script id=\"spans\" type=\"application/json\">").count() + page.matches("<script id=\"twin\" type=\"application/json\">").count());
+        assert_eq!(
+            scripts,
+            1 + page.matches("<script id=\"spans\" type=\"application/json\">").count()
+                + page.matches("<script id=\"twin\" type=\"application/json\">").count()
+        );
         let fragments = page.matches("url(").count();
         assert_eq!(
             fragments,
@@ -83,8 +90,11 @@ fn strings_of_users_are_escaped_everywhere() {
     }
     // In the title of the page, in titles and labels of drawings, and in the command.
     let escaped = "&lt;script&gt;alert(1)&lt;/script&gt;&quot;";
-    for start in ["<title>gpt-nano ", "aria-label=\"Loss of gpt-nano ", "<code id=\"command\">meshwright auto job.toml"]
-    {
+    for start in [
+        "<title>gpt-nano ",
+        "aria-label=\"Loss of gpt-nano ",
+        "<code id=\"command\">meshwright auto job.toml",
+    ] {
         let at = page.find(start).unwrap_or_else(|| panic!("no {start}"));
         assert!(page[at..at + 400].contains(escaped), "{start}");
     }

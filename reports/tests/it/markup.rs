@@ -85,7 +85,9 @@ pub(crate) fn text(html: &str) -> String {
             Token::Close("svg") => drawings -= 1,
             Token::Text(t) if drawings == 0 => out.push_str(t),
             Token::Close("td" | "th") => out.push_str(" | "),
-            Token::Close("p" | "tr" | "h2" | "h3" | "h4" | "li" | "button" | "summary" | "pre" | "div") => out.push('\n'),
+            Token::Close("p" | "tr" | "h2" | "h3" | "h4" | "li" | "button" | "summary" | "pre" | "div") => {
+                out.push('\n')
+            }
             Token::Close("span") => out.push(' '),
             Token::Open(..) | Token::Close(_) | Token::Text(_) => {}
         }

@@ -135,7 +135,7 @@ fn streams_in_time() {
             Stage all01Rank one of each stageall drawn01234567KindsforwardbackwardcollectiveexchangeoptimizerCopy link to this view
             How to move and zoom
             Drag to move; double-click or Ctrl + wheel to zoom; Shift + drag to zoom into a range. With the keyboard on the timeline: ← → move, + − zoom, Home shows the whole step, , . step through instructions, ↑ ↓ change the lane.
-            Stage 0 rank 0 · embed – layer.1 (3 blocks)
+            Stage 0 rank 0 ·  embed – layer.1 (3 blocks)
             compute predicted
             measured
             collective tp predicted
@@ -160,7 +160,7 @@ fn streams_in_time() {
             collective tp measured
             collective dp measured
             link +1 measured
-            Stage 1 rank 4 · layer.2 – head (3 blocks)
+            Stage 1 rank 4 ·  layer.2 – head (3 blocks)
             compute predicted
             measured
             collective tp predicted
@@ -185,7 +185,7 @@ fn streams_in_time() {
             collective tp measured
             collective dp measured
             link −1 measured
-            10 lanes of 40, the longest, are drawn in columns of 257 µs: the colour is the kind that fills most of a column, the height how much of it was busy.
+            20 lanes of 40, the longest, are drawn in columns of 457 µs: the colour is the kind that fills most of a column, the height how much of it was busy.
             Neighbouring instructions of one kind are drawn as one where they are narrower than a pixel, its height how much of it was busy. F and B number the micro-batches going forward and backward.
             Table: streams of these ranks
             Streams of the ranks drawn
@@ -332,7 +332,7 @@ fn parts_and_kinds() {
             activation backward-input |  | 0.5 % | 0.5 % | 360 µs | 1.49 ms | 4 | 16
             activation forward |  | 0.5 % | 0.6 % | 360 µs | 1.50 ms | 4 | 16
             The predicted critical path
-            Waiting for |  | Time | Share
+            Waiting for | Against the longest | Time | Share
             linear forward on stage 0 |  | 52.0 ms | 76.5 %
             exchange pp to stage 1 |  | 4.00 ms | 5.9 %
             reduce-scatter tp |  | 9.00 ms | 13.2 %
@@ -447,12 +447,19 @@ fn candidates_grouped_by_reason() {
 #[test]
 fn reasons_and_command() {
     let fixture = Fixture::new(&SMALL);
-    check(&fixture.report(), "why", expect![[r#"
+    check(
+        &fixture.report(),
+        "why",
+        expect![[r#"
         Why this plan
         tp 2 halves the weights of each rank; tp 4 would expose 31 ms of collectives a step
         micro-batch 2 keeps matrices above the knee of the efficiency curve
-    "#]]);
-    check(&fixture.report(), "assumptions", expect![[r#"
+    "#]],
+    );
+    check(
+        &fixture.report(),
+        "assumptions",
+        expect![[r#"
         Assumptions and sources
         What the prediction rests on
         12 measured runs of this cluster; the band holds 9 of 10 of them
@@ -462,8 +469,12 @@ fn reasons_and_command() {
         Number | Source
         device.memory_bandwidth | measured by `meshwright profile`, median of 9
         device.peak.f32 | vendor data sheet, dense
-    "#]]);
-    check(&fixture.report(), "repeat", expect![[r#"
+    "#]],
+    );
+    check(
+        &fixture.report(),
+        "repeat",
+        expect![[r#"
         Repeat it
         The same job and the same sources give the same bytes, whatever the thread count; measured figures vary with the machine.
         Command
@@ -481,12 +492,16 @@ fn reasons_and_command() {
         model | gpt-nano | 8a1f3c5577e0d2b4
         cluster | localhost | 51c0ffee00d15ea5
         file | job.toml | 00112233aabbccdd
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn errors_by_kind_add_up() {
-    check(&Fixture::new(&SMALL).report(), "errors", expect![[r#"
+    check(
+        &Fixture::new(&SMALL).report(),
+        "errors",
+        expect![[r#"
         Predicted against measured
         The traced step takes 68.5 ms, and 65.5 ms was predicted: −2.98 ms, or −4.3 %. The largest part of that is idle with −673 µs.
         predicted too short
@@ -528,12 +543,16 @@ fn errors_by_kind_add_up() {
         activation forward | −8.00 µs | 360 µs | 368 µs | 4 | 90.0 µs | 92.0 µs | −2.2 %
         embedding backward-input | −3.00 µs | 700 µs | 703 µs | 2 | 350 µs | 352 µs | −0.4 %
         “Each” is from start to end, waiting for other ranks included, also where something else hides it.
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn load_on_levels_and_axes() {
-    check(&Fixture::new(&PIPELINE).report(), "load", expect![[r#"
+    check(
+        &Fixture::new(&PIPELINE).report(),
+        "load",
+        expect![[r#"
         Load on the interconnect
         The busiest level is nvlink: a device sends 900 MiB over it in a step, which takes 31.0 % of the step at the bandwidth that large transfers reach.
         infiniband joins 2  15.5 % 56.2 MiB a device, for pp, dp
@@ -550,5 +569,6 @@ fn load_on_levels_and_axes() {
         dp | infiniband | ring | 24 | 300 MiB | 2.10 ms | 1.2 %
         tp | nvlink | ring | 36 | 300 MiB | 2.10 ms | 1.2 %
         Of the stage where they take longest, once everyone has arrived: waiting for others is not counted, and what kernels hide is.
-    "#]]);
+    "#]],
+    );
 }
