@@ -2,6 +2,8 @@
 //! by what the simulator says; the others each take one step along the spine.
 
 use crate::Failure;
+use crate::advice::advice;
+use crate::load::load;
 use meshwright_algebra::model_flops;
 use meshwright_cost_models::{CostModel, LONGEST_STEP_S, Slowest};
 use meshwright_executor::data::Corpus;
@@ -270,19 +272,30 @@ fn median_after_warm_up(times: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
+/// A report as its page and as its JSON twin, which the page holds too.
+#[derive(Debug, Clone)]
+pub struct Documents {
+    /// One HTML file.
+    pub html: String,
+    /// The same figures as one JSON object.
+    pub twin: String,
+}
+
 /// The report of whatever is known of a plan.
 pub fn report(
     plan: &Plan,
-    program: Option<&Program>,
+    program: Option<&Checked>,
     simulated: Option<&Simulated>,
     measured: Option<&Trace>,
     ran: Option<&Ran>,
     command: &str,
-) -> String {
+) -> Documents {
     let predicted_s = plan.prediction.step_time_s;
     let measured_step_s = ran.map(|r| r.step_time_s);
-    meshwright_reports::html(&Report {
-        program,
+    let load = program.map(|p| load(p, &plan.job.cluster, predicted_s));
+    let advice = program.map(|p| advice(plan, p)).unwrap_or_default();
+    let report = Report {
+        program: program.map(|p| &**p),
         predicted: simulated.map(|s| &s.trace),
         measured: measured.or_else(|| ran.and_then(|r| r.outcome.trace.as_ref())),
         losses: ran.map_or(&[], |r| &r.outcome.losses),
@@ -292,6 +305,9 @@ pub fn report(
         tokens_per_s: Some(plan.tokens() as f64 / predicted_s),
         mfu: Some((mfu(plan, predicted_s), MFU_CONVENTION)),
         critical_path: simulated.map_or(&[], |s| &s.critical),
+        load: load.as_ref(),
+        advice: &advice,
         ..Report::new(plan, command)
-    })
+    };
+    Documents { html: meshwright_reports::html(&report), twin: meshwright_reports::twin(&report) }
 }

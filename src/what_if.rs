@@ -117,7 +117,10 @@ fn job_anew(path: &str, after: &Plan) -> Result<Job, Failure> {
             let position = Schedule::ALL.iter().position(|s| *s == after.schedule);
             Some((PinKey::Schedule, position.expect("every schedule is listed") as u64))
         }
-        "state_sharding" => Some((PinKey::Zero, u64::from(after.state_sharding == StateSharding::Zero1))),
+        "state_sharding" => {
+            let position = StateSharding::ALL.iter().position(|s| *s == after.state_sharding);
+            Some((PinKey::Zero, position.expect("every sharding is listed") as u64))
+        }
         // A change of it holds for every block, as the pin does.
         "recompute" => {
             let level = after.recompute.iter().max();

@@ -4,7 +4,7 @@
 
 use crate::order::{Lanes, Order};
 use crate::tables::NONE;
-use meshwright_ir::program::{Buffer, BufferClass, Code};
+use meshwright_ir::program::{Buffer, Code};
 use meshwright_ir::trace::MemoryPoint;
 use meshwright_ir::{Bytes, Time};
 
@@ -62,7 +62,5 @@ fn changes(code: &Code, end: &[u64]) -> (Vec<u64>, Vec<u64>) {
 
 /// Bytes of a buffer that does not live throughout, as [`Code::static_bytes`] counts.
 fn passing(buffer: &Buffer) -> u64 {
-    let throughout =
-        buffer.class.is_state() || matches!(buffer.class, BufferClass::Gradient | BufferClass::Scalar);
-    if throughout { 0 } else { buffer.bytes().get() }
+    if buffer.class.is_static() { 0 } else { buffer.bytes().get() }
 }
