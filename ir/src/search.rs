@@ -82,6 +82,8 @@ impl Plan {
             format!("schedule={}", self.schedule),
             format!("zero={zero}"),
         ];
-        [Axis::Dp, Axis::Tp, Axis::Pp].map(degree).into_iter().chain(others).collect::<Vec<_>>().join(",")
+        let fsdp = (self.mesh.degree(Axis::Fsdp) > 1).then_some(Axis::Fsdp);
+        let axes = [Axis::Dp].into_iter().chain(fsdp).chain([Axis::Tp, Axis::Pp]);
+        axes.map(degree).chain(others).collect::<Vec<_>>().join(",")
     }
 }

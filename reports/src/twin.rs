@@ -204,7 +204,7 @@ fn points(report: &Report<'_>) -> Vec<Value> {
             ("peak_memory_bytes", c.peak_memory_bytes.map(|b: Bytes| json!(b))),
             ("states_bytes", c.states_bytes.map(|b| json!(b))),
             ("rejected", c.rejected.as_ref().map(|r| json!(r))),
-            ("pareto", front.contains(&k).then(|| json!(true))),
+            ("pareto", front.contains(&k).then_some(json!(true))),
             ("needs", needs(plan.need(c), c)),
         ];
         fields.extend(known.into_iter().filter_map(|(name, v)| Some((name.to_string(), v?))));

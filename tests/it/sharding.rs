@@ -217,7 +217,9 @@ fn a_sharded_plan_is_simulated_asked_about_and_drawn() {
     assert!(answer.cases.iter().all(|c| c.fits == Some(true)), "{answer:?}");
     assert!(answer.cases[4].step_time_s > answer.baseline.step_time_s);
     let page = meshwright::report(&plan, Some(&program), Some(&simulated), None, None, "test").html;
-    let events = meshwright_reports::perfetto(&program, &simulated.trace);
+    let mut events = Vec::new();
+    meshwright_reports::perfetto(&program, &simulated.trace, &mut events).unwrap();
+    let events = String::from_utf8(events).unwrap();
     for text in ["all-gather fsdp", "reduce-scatter fsdp"] {
         assert!(page.contains(text) && events.contains(text), "{text} is not shown");
     }

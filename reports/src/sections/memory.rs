@@ -1,4 +1,5 @@
-//! Memory: what it is for by class of buffer, and over time against the limit, one chart per stage on one scale. Curves are of the arena; peaks in the plan's predictions also count what the runtime reserves.
+//! Memory: what it is for by class of buffer, and over time against the limit, one chart per stage on one scale. Curves are
+//! of the arena; peaks in the plan's predictions also count what the runtime reserves.
 
 use super::memory_classes;
 use crate::Report;

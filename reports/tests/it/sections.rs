@@ -135,7 +135,7 @@ fn streams_in_time() {
             Stage all01Rank one of each stageall drawn01234567KindsforwardbackwardcollectiveexchangeoptimizerCopy link to this view
             How to move and zoom
             Drag to move; double-click or Ctrl + wheel to zoom; Shift + drag to zoom into a range. With the keyboard on the timeline: ← → move, + − zoom, Home shows the whole step, , . step through instructions, ↑ ↓ change the lane.
-            Stage 0 rank 0 · embed – layer.1 (3 blocks)
+            Stage 0 rank 0 ·  embed – layer.1 (3 blocks)
             compute predicted
             measured
             collective tp predicted
@@ -160,7 +160,7 @@ fn streams_in_time() {
             collective tp measured
             collective dp measured
             link +1 measured
-            Stage 1 rank 4 · layer.2 – head (3 blocks)
+            Stage 1 rank 4 ·  layer.2 – head (3 blocks)
             compute predicted
             measured
             collective tp predicted
@@ -185,7 +185,7 @@ fn streams_in_time() {
             collective tp measured
             collective dp measured
             link −1 measured
-            10 lanes of 40, the longest, are drawn in columns of 257 µs: the colour is the kind that fills most of a column, the height how much of it was busy.
+            20 lanes of 40, the longest, are drawn in columns of 457 µs: the colour is the kind that fills most of a column, the height how much of it was busy.
             Neighbouring instructions of one kind are drawn as one where they are narrower than a pixel, its height how much of it was busy. F and B number the micro-batches going forward and backward.
             Table: streams of these ranks
             Streams of the ranks drawn
@@ -332,7 +332,7 @@ fn parts_and_kinds() {
             activation backward-input |  | 0.5 % | 0.5 % | 360 µs | 1.49 ms | 4 | 16
             activation forward |  | 0.5 % | 0.6 % | 360 µs | 1.50 ms | 4 | 16
             The predicted critical path
-            Waiting for |  | Time | Share
+            Waiting for | Against the longest | Time | Share
             linear forward on stage 0 |  | 52.0 ms | 76.5 %
             exchange pp to stage 1 |  | 4.00 ms | 5.9 %
             reduce-scatter tp |  | 9.00 ms | 13.2 %
