@@ -48,6 +48,7 @@ pub mod bias;
 pub mod cross_entropy;
 pub mod elementwise;
 pub mod embedding;
+pub mod gain;
 pub mod gemm;
 pub mod linear;
 pub mod math;

@@ -243,8 +243,8 @@ fn llama_biases_follow_their_keys() {
               norm: norm[kind=rms width=32 groups=1 eps=1e-6](input)
               logits: linear[input=32 output=100 input_grain=1 output_grain=1](norm)
               loss: cross-entropy[vocab=100](logits)
-            assumed unscaled rotary frequencies, although rope_scaling asks for yarn
             assumed no dropout, although attention_dropout = 0.1
+            assumed unscaled rotary frequencies, although rope_scaling asks for yarn
         "#]],
     );
 }
