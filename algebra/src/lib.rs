@@ -10,6 +10,7 @@ mod count;
 mod expand;
 mod expr;
 mod memory;
+mod per_token;
 mod recompute;
 pub mod schedules;
 mod signature;
@@ -24,6 +25,7 @@ pub use expr::{Dim, Expr, Extent, Index};
 pub use memory::{
     ALIGNMENT, BlockPlace, GradientGroup, ParamPlace, StageMemory, StageShape, accumulates, stage_memory,
 };
+pub use per_token::{Convention, PerToken, per_token};
 pub use recompute::recompute;
 pub use signature::{Signature, Slot, gradient_aliases, signature};
 pub use strategy::{OpLayouts, Shapes, layouts, may_cut, strategies};

@@ -140,6 +140,13 @@ pub struct Tower {
     pub runs: Vec<BlockRun>,
 }
 
+impl Tower {
+    /// All its parameters, tied ones left out.
+    pub fn params(&self) -> u64 {
+        self.runs.iter().map(|r| u64::from(r.repeat) * self.classes[r.class as usize].params()).sum()
+    }
+}
+
 /// A model as a chain of blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -219,7 +226,7 @@ impl Model {
         let chain = |runs: &[BlockRun], classes: &[BlockClass]| -> u64 {
             runs.iter().map(|r| u64::from(r.repeat) * of(&classes[r.class as usize])).sum()
         };
-        let towers = self.towers.iter().map(|t| chain(&t.runs, &t.classes)).sum::<u64>();
+        let towers: u64 = self.towers.iter().map(|t| chain(&t.runs, &t.classes)).sum();
         chain(&self.runs, &self.classes) + towers
     }
     /// Parameters of token and position tables, tied ones once.

@@ -1,7 +1,6 @@
 //! What nearly every family reads alike: widths, heads, rotary positions, windows. Each number is looked up by all its
 //! spellings; what the file leaves out takes the default of the family's class in transformers.
 
-use super::block::Block;
 use super::decoder::{Decoder, Embed, Head, Layer};
 use super::keys::{Keys, show};
 use super::mixer::{Attention, Rotary};
@@ -139,13 +138,6 @@ impl<'k, 'a> Basics<'k, 'a> {
     pub(crate) fn alike(&self, layer: Layer) -> Vec<Layer> {
         vec![layer; self.layers as usize]
     }
-    /// A layer for each position.
-    pub(crate) fn each(
-        &self,
-        layer: impl FnMut(u64) -> Result<Layer, ZooError>,
-    ) -> Result<Vec<Layer>, ZooError> {
-        (0..u64::from(self.layers)).map(layer).collect()
-    }
     /// A switch that sets the biases of q, k, v and the output alike.
     pub(crate) fn attention_bias(&self, default: bool) -> Result<[bool; 4], ZooError> {
         Ok([self.keys.flag_or("attention_bias", default)?; 4])
@@ -271,11 +263,4 @@ pub(crate) fn whole(keys: &Keys<'_>, name: &'static str) -> Result<Option<u64>, 
         value.as_u64().ok_or_else(|| keys.error(key, show(value), "write a whole number, 0 or more"))
     };
     keys.get(&[name]).map(number).transpose()
-}
-
-/// A class of one block that only adds up what its parts say.
-pub(crate) fn block(name: &str, std: f64, build: impl FnOnce(&mut Block)) -> meshwright_ir::BlockClass {
-    let mut b = Block::new(name, std);
-    build(&mut b);
-    b.finish()
 }

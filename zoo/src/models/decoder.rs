@@ -3,11 +3,11 @@
 
 use super::block::{Block, Projection};
 use super::keys::Keys;
-use super::mixer::Mixer;
+use super::mixer::{Attention, Mixer};
 use super::mlp::Mlp;
 use crate::ZooError;
 use meshwright_ir::{
-    ActivationKind, BlockClass, BlockRun, IdSource, Model, NormKind, Op, Real, Tower, Value,
+    ActivationKind, BlockClass, BlockRun, IdSource, InputKind, Model, NormKind, Op, Real, Tower, Value,
 };
 
 /// Most kinds of layers in one model that are believed; published ones have fewer than ten, block-wise pruned ones tens.
@@ -42,6 +42,10 @@ pub(crate) struct Embed {
     pub(crate) norm: Option<NormKind>,
     /// Factor on the tokens' rows.
     pub(crate) scale: Option<f64>,
+    /// Towers hand in rows for some positions.
+    pub(crate) images: bool,
+    /// A first block of its own kind, in place of all that.
+    pub(crate) block: Option<BlockClass>,
 }
 
 /// From the last layer's output to the loss.
@@ -99,6 +103,8 @@ pub(crate) struct Layer {
     pub(crate) norm: NormKind,
     pub(crate) eps: Real,
     pub(crate) mixer: Option<Mixer>,
+    /// A second attention, into what a tower hands in.
+    pub(crate) cross: Option<Attention>,
     pub(crate) mlp: Option<Mlp>,
     /// Factor on each branch before its sum.
     pub(crate) residual: Option<f64>,
@@ -131,6 +137,9 @@ impl Decoder {
 
     fn embedding(&self) -> BlockClass {
         let (e, h) = (&self.embed, self.hidden);
+        if let Some(block) = &e.block {
+            return block.clone();
+        }
         let mut b = Block::new("embed", self.std);
         let table = |rows, width, index| Op::Embedding { rows, width, index };
         let width = e.width.unwrap_or(h);
@@ -140,6 +149,10 @@ impl Decoder {
         }
         if e.width.is_some() {
             x = b.project("widen", x, Projection::new(width, h));
+        }
+        if e.images {
+            let images = b.add("images", Op::Input { width: h, kind: InputKind::Memory }, []);
+            x = b.add("sum.images", Op::Add { width: h }, [x, images]);
         }
         for (rows, name, index, sum) in [
             (e.positions, "positions", IdSource::Positions, "sum"),
@@ -233,7 +246,15 @@ pub(crate) fn stack(
 impl Layer {
     /// A layer with norms of `norm` before its branches.
     pub(crate) fn new(norm: NormKind, eps: Real, mixer: Mixer, mlp: Mlp) -> Self {
-        Self { place: Place::Before, norm, eps, mixer: Some(mixer), mlp: Some(mlp), residual: None }
+        Self {
+            place: Place::Before,
+            norm,
+            eps,
+            mixer: Some(mixer),
+            cross: None,
+            mlp: Some(mlp),
+            residual: None,
+        }
     }
 
     /// What a layer is called beside the first kind of its model.
@@ -254,10 +275,14 @@ impl Layer {
         let mut x = Value::Input;
         let mut normed = None;
         if let Some(mixer) = &self.mixer {
-            (x, normed) = self.branch(&mut b, hidden, 1, x, x, None, |b, x| mixer.build(b, x, hidden));
+            (x, normed) = self.branch(&mut b, hidden, "1", x, x, None, |b, x| mixer.build(b, x, hidden));
+        }
+        if let Some(cross) = &self.cross {
+            (x, _) =
+                self.branch(&mut b, hidden, ".cross", x, x, None, |b, x| cross.build(b, x, hidden, "cross."));
         }
         if let Some(mlp) = &self.mlp {
-            let k = if self.mixer.is_some() { 2 } else { 1 };
+            let k = if self.mixer.is_some() { "2" } else { "1" };
             let from = if side_by_side { Value::Input } else { x };
             let shared = normed.filter(|_| self.place == Place::Parallel);
             (x, _) = self.branch(&mut b, hidden, k, from, x, shared, |b, x| mlp.build(b, x, hidden));
@@ -275,7 +300,7 @@ impl Layer {
         &self,
         b: &mut Block,
         hidden: u64,
-        k: u32,
+        k: &str,
         from: Value,
         skip: Value,
         shared: Option<Value>,

@@ -21,6 +21,8 @@ pub(crate) struct Keys<'a> {
     place: String,
     object: Map<String, Value>,
     assumed: Rc<RefCell<Vec<String>>>,
+    /// Sizes of the family's class, for an object that leaves them out.
+    sizes: &'static [(&'static str, u64)],
     /// Keys that were looked for here, whether or not they were there.
     sought: RefCell<BTreeSet<&'static str>>,
 }
@@ -40,6 +42,7 @@ impl<'a> Keys<'a> {
                 place: String::new(),
                 object,
                 assumed: Rc::default(),
+                sizes: &[],
                 sought: RefCell::default(),
             }),
             other => Err(ZooError::new(
@@ -70,13 +73,26 @@ impl<'a> Keys<'a> {
             place: format!("{}{name}.", self.place),
             object,
             assumed: Rc::clone(&self.assumed),
+            sizes: &[],
             sought: RefCell::default(),
         }
     }
-    /// Keys of this object that no reader looked for.
+    /// The same keys, with sizes for what the object leaves out.
+    pub(crate) fn with_sizes(self, sizes: &'static [(&'static str, u64)]) -> Self {
+        Self { sizes, ..self }
+    }
+    /// Keys of this object that no reader looked for and that may matter: not those that are null or false, nor those that
+    /// describe the file, its tokens or how it is run.
     pub(crate) fn unread(&self) -> Vec<&str> {
         let sought = self.sought.borrow();
-        self.object.keys().map(String::as_str).filter(|k| !sought.contains(k)).collect()
+        let matters = |key: &str, value: &Value| {
+            !matches!(value, Value::Null | Value::Bool(false))
+                && !sought.contains(key)
+                && !key.starts_with('_')
+                && !key.ends_with("_token_id")
+                && !INERT.contains(&key)
+        };
+        self.object.iter().filter(|(k, v)| matters(k, v)).map(|(k, _)| k.as_str()).collect()
     }
     /// Whether the file has the key, null or not.
     pub(crate) fn has(&self, name: &'static str) -> bool {
@@ -179,6 +195,10 @@ impl<'a> Keys<'a> {
     pub(crate) fn dim(&self, names: &[&'static str]) -> Result<u64, ZooError> {
         match self.optional_dim(names)? {
             Some(n) => Ok(n),
+            None if self.sizes.iter().any(|(key, _)| names.contains(key)) => {
+                let size = self.sizes.iter().find(|(key, _)| names.contains(key)).map_or(1, |s| s.1);
+                self.dim_or(names, size)
+            }
             None => {
                 let found = if self.is_null(names[0]) { "null" } else { "missing" };
                 let near = nearest(names[0], self.object.keys().map(String::as_str));
@@ -212,8 +232,12 @@ impl<'a> Keys<'a> {
     /// The number of layers.
     pub(crate) fn layers(&self, names: &[&'static str]) -> Result<u32, ZooError> {
         let n = self.dim(names)?;
+        self.layers_of(names[0], n)
+    }
+    /// A number of layers that was read under `name`.
+    pub(crate) fn layers_of(&self, name: &str, n: u64) -> Result<u32, ZooError> {
         if n > MOST_LAYERS {
-            return Err(self.error(names[0], n.to_string(), "write at most 100,000 layers"));
+            return Err(self.error(name, n.to_string(), "write at most 100,000 layers"));
         }
         Ok(n as u32)
     }
@@ -303,6 +327,28 @@ impl<'a> Keys<'a> {
         }
     }
 }
+
+/// Keys that change neither ops nor sizes.
+const INERT: [&str; 18] = [
+    "architectures",
+    "attn_implementation",
+    "auto_map",
+    "dtype",
+    "max_position_embeddings",
+    "max_window_layers",
+    "model_type",
+    "output_router_logits",
+    "pretraining_tp",
+    "quantization_config",
+    "rope_scaling",
+    "router_aux_loss_coef",
+    "router_jitter_noise",
+    "tokenizer_class",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+    "vocab_size",
+];
 
 /// Hugging Face names of activation functions (transformers, the `ACT2FN` table).
 const ACTIVATIONS: [(&str, ActivationKind); 14] = [

@@ -139,7 +139,8 @@ pub(crate) fn exaone(keys: &Keys<'_>) -> Result<Decoder, ZooError> {
 }
 
 impl Kin {
-    fn decoder(&self, keys: &Keys<'_>) -> Result<Decoder, ZooError> {
+    /// The whole decoder.
+    pub(super) fn decoder(&self, keys: &Keys<'_>) -> Result<Decoder, ZooError> {
         let b = Basics::read(keys, self.defaults)?;
         let attention = self.attention(&b)?;
         let mlp = self.dense(&b)?;

@@ -32,7 +32,7 @@ impl Mixer {
     /// Its graph on `x`, from the model's width to the model's width.
     pub(crate) fn build(&self, b: &mut Block, x: Value, hidden: u64) -> Value {
         match self {
-            Mixer::Attention(a) => a.build(b, x, hidden),
+            Mixer::Attention(a) => a.build(b, x, hidden, ""),
             Mixer::Latent(l) => l.build(b, x, hidden),
             Mixer::Recurrence(r) => r.build(b, x, hidden),
             Mixer::Linear => b.project("linear", x, Projection::new(hidden, hidden)),
@@ -118,29 +118,31 @@ impl Attention {
         }
     }
 
-    fn build(&self, b: &mut Block, x: Value, h: u64) -> Value {
+    /// The graph; nodes are called after `prefix`.
+    pub(crate) fn build(&self, b: &mut Block, x: Value, h: u64, prefix: &str) -> Value {
+        let named = |what: &str| format!("{prefix}{what}");
         let d = self.head_dim;
         let (q_width, kv_width) = (self.heads * d, self.kv_heads * d);
         let per_head =
             |input, output, bias| Projection { output_grain: d, bias, ..Projection::new(input, output) };
-        let q = b.project("q", x, per_head(h, q_width, self.bias[0]));
+        let q = b.project(&named("q"), x, per_head(h, q_width, self.bias[0]));
         let (from, width) = match self.memory {
-            Some(width) => (b.add("memory", Op::Input { width, kind: InputKind::Memory }, []), width),
+            Some(width) => (b.add(&named("memory"), Op::Input { width, kind: InputKind::Memory }, []), width),
             None => (x, h),
         };
-        let k = b.project("k", from, per_head(width, kv_width, self.bias[1]));
+        let k = b.project(&named("k"), from, per_head(width, kv_width, self.bias[1]));
         let v = match self.v_is_k {
             true => k,
-            false => b.project("v", from, per_head(width, kv_width, self.bias[2])),
+            false => b.project(&named("v"), from, per_head(width, kv_width, self.bias[2])),
         };
-        let q = self.placed(b, "q", q, self.heads);
-        let k = self.placed(b, "k", k, self.kv_heads);
+        let q = self.placed(b, &named("q"), q, self.heads);
+        let k = self.placed(b, &named("k"), k, self.kv_heads);
         let v = match self.v_norm {
-            true => b.add("v.norm", self.head_norm(NormKind::RmsPlain, self.kv_heads), [v]),
+            true => b.add(&named("v.norm"), self.head_norm(NormKind::RmsPlain, self.kv_heads), [v]),
             false => v,
         };
         let q = match self.scale.map(|s| s * (d as f64).sqrt()) {
-            Some(factor) if (factor - 1.0).abs() > 1e-12 => b.scale("q.scale", q, q_width, factor),
+            Some(factor) if (factor - 1.0).abs() > 1e-12 => b.scale(&named("q.scale"), q, q_width, factor),
             _ => q,
         };
         let core = Op::Attention {
@@ -151,17 +153,17 @@ impl Attention {
             window: self.window,
             scores: self.scores,
         };
-        let mut y = b.add("attn", core, [q, k, v]);
+        let mut y = b.add(&named("attn"), core, [q, k, v]);
         if let Some((class, node)) = self.scores_tied {
             b.tie_last(class, node);
         }
         if let Some(kind) = self.inner_norm {
-            y = b.add("attn.norm", super::decoder::norm(kind, q_width, self.eps), [y]);
+            y = b.add(&named("attn.norm"), super::decoder::norm(kind, q_width, self.eps), [y]);
         }
         if self.gated {
-            let gate = b.project("attn.gate", x, per_head(h, q_width, self.bias[0]));
+            let gate = b.project(&named("attn.gate"), x, per_head(h, q_width, self.bias[0]));
             let kind = meshwright_ir::ActivationKind::Sigmoid;
-            y = b.add("attn.gated", Op::Gate { kind, width: q_width }, [gate, y]);
+            y = b.add(&named("attn.gated"), Op::Gate { kind, width: q_width }, [gate, y]);
         }
         let out = Projection {
             input_grain: d,
@@ -169,7 +171,7 @@ impl Attention {
             std: self.out_std,
             ..Projection::new(q_width, h)
         };
-        b.project("proj", y, out)
+        b.project(&named("proj"), y, out)
     }
 
     fn head_norm(&self, kind: NormKind, heads: u64) -> Op {

@@ -10,13 +10,6 @@ use meshwright_ir::{ActivationKind, NormKind, Op, Real, RouteKind, Value, room};
 pub(crate) enum Mlp {
     Dense(Dense),
     Experts(Experts),
-    /// Both at once on one input, each output normalised before their sum (Gemma 4).
-    Both {
-        dense: Dense,
-        experts: Experts,
-        norm: NormKind,
-        eps: Real,
-    },
     /// One matrix.
     Linear,
 }
@@ -26,7 +19,7 @@ impl Mlp {
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Mlp::Dense(_) => "dense",
-            Mlp::Experts(_) | Mlp::Both { .. } => "moe",
+            Mlp::Experts(_) => "moe",
             Mlp::Linear => "linear",
         }
     }
@@ -36,14 +29,6 @@ impl Mlp {
             Mlp::Dense(d) => d.build(b, "", x, h),
             Mlp::Experts(e) => e.build(b, x, h),
             Mlp::Linear => b.project("mlp", x, Projection::new(h, h)),
-            Mlp::Both { dense, experts, norm: kind, eps } => {
-                let y = dense.build(b, "", x, h);
-                let y = b.add("dense.norm", norm(*kind, h, *eps), [y]);
-                let z = b.add("moe.norm.in", norm(*kind, h, *eps), [x]);
-                let z = experts.build(b, z, h);
-                let z = b.add("moe.norm", norm(*kind, h, *eps), [z]);
-                b.add("both", Op::Add { width: h }, [y, z])
-            }
         }
     }
 }

@@ -5,24 +5,31 @@ mod alibi;
 mod block;
 mod common;
 mod decoder;
+mod deepseek;
+mod encoders;
+mod experts;
 mod families;
 mod gemma;
 mod gpt2;
 mod gptj;
+mod hybrid;
 mod keys;
 mod kin;
 mod latent;
 mod llama;
 mod mixer;
 mod mlp;
+mod multimodal;
 mod opt;
 mod presets;
 mod recurrence;
 mod remote;
+mod towers;
 
 use crate::ZooError;
 use crate::source::{locate, named, nearest, read};
 use crate::toml_text::parse;
+use decoder::Decoder;
 use families::FAMILIES;
 use keys::Keys;
 use meshwright_ir::{Model, Source};
@@ -95,14 +102,43 @@ pub fn model_from_config(file: &str, name: &str, text: &str) -> Result<Model, Zo
         Some(word) => word,
         None => return Err(keys.error("model_type", "missing", format!("add it; {}", known()))),
     };
-    let Some((_, family)) = FAMILIES.iter().find(|f| f.0 == kind) else {
-        let near = nearest(kind, families()).map(|n| format!("did you mean `{n}`? ")).unwrap_or_default();
-        let fix = format!("{near}{}; or describe the model in a TOML", known());
-        return Err(keys.error("model_type", format!("`{kind}`, which is not built yet"), fix));
+    let decoder = match FAMILIES.iter().find(|f| f.0 == kind) {
+        Some((_, family)) => family(&keys)?,
+        None => kindred(&keys, kind, file, text)?.ok_or_else(|| {
+            let near = nearest(kind, families()).map(|n| format!("did you mean `{n}`? ")).unwrap_or_default();
+            let fix = format!("{near}{}; or describe the model in a TOML", known());
+            keys.error("model_type", format!("`{kind}`, which is not built yet"), fix)
+        })?,
     };
-    let model = family(&keys)?.model(name, &keys)?;
+    let model = decoder.model(name, &keys)?;
     model.check().map_err(|e| ZooError::invalid(keys.file(), e))?;
     Ok(model)
+}
+
+/// Families whose layout others copy under names of their own.
+const LAYOUTS: [&str; 6] = ["llama", "qwen3", "mixtral", "qwen3_moe", "deepseek_v3", "gpt_neox"];
+
+/// An unknown `model_type` as a known family: that of the class that `architectures` names, or the first whose reader
+/// knows every key of the file that could matter. None if neither is so.
+fn kindred(keys: &Keys<'_>, kind: &str, file: &str, text: &str) -> Result<Option<Decoder>, ZooError> {
+    let plain = |word: &str| word.replace(['_', '-'], "").to_ascii_lowercase();
+    let class = keys.list("architectures")?.and_then(|a| a.first()).and_then(|a| a.as_str());
+    let class = class.and_then(|c| c.strip_suffix("ForCausalLM")).map(plain);
+    if let Some((name, family)) = FAMILIES.iter().find(|f| Some(plain(f.0)) == class) {
+        keys.assume(format!("`{kind}` is read as {name}, the class that architectures names"));
+        return family(keys).map(Some);
+    }
+    for layout in LAYOUTS {
+        let Some((name, family)) = FAMILIES.iter().find(|f| f.0 == layout) else { continue };
+        // Apart from the user's own keys, so that what a wrong guess assumes is forgotten.
+        let trial = Keys::parse(file, text)?;
+        let proved = family(&trial).is_ok() && trial.has("hidden_act") && trial.unread().is_empty();
+        if proved {
+            keys.assume(format!("`{kind}` is read as {name}: every key of the file is one of that family"));
+            return family(keys).map(Some);
+        }
+    }
+    Ok(None)
 }
 
 /// The model that the TOML `text`, the content of `file`, spells out op by op.

@@ -165,6 +165,7 @@ pub(crate) fn decilm(keys: &Keys<'_>) -> Result<Decoder, ZooError> {
             norm: NormKind::Rms,
             eps: b.eps,
             mixer,
+            cross: None,
             mlp,
             residual: None,
         });

@@ -90,12 +90,12 @@ fn configs() {
             config.json, line 1: the document: no JSON: EOF while parsing a value; mend the JSON there
             config.json, line 1: the document: no JSON: EOF while parsing an object; mend the JSON there
             config.json: the document: a list of 0; write one JSON object, as Hugging Face's config.json does
-            config.json: model_type: missing; add it; 41 families are read: see docs/models.md
-            config.json: model_type: missing; add it; 41 families are read: see docs/models.md
+            config.json: model_type: missing; add it; 76 families are read: see docs/models.md
+            config.json: model_type: missing; add it; 76 families are read: see docs/models.md
             config.json: model_type: 3; write text in quotes
-            config.json: model_type: `lama`, which is not built yet; did you mean `llama`? 41 families are read: see docs/models.md; or describe the model in a TOML
-            config.json: model_type: `mamba2`, which is not built yet; 41 families are read: see docs/models.md; or describe the model in a TOML
-            config.json: model_type: missing; add it; 41 families are read: see docs/models.md
+            config.json: model_type: `lama`, which is not built yet; did you mean `llama`? 76 families are read: see docs/models.md; or describe the model in a TOML
+            config.json: hidden_size: missing; write `"hidden_size": …`, a whole number above 0
+            config.json: model_type: missing; add it; 76 families are read: see docs/models.md
             config.json: hidden_size: missing; write `"hidden_size": …`, a whole number above 0; the file has `hiden_size`
             config.json: hidden_size: 0; write a whole number from 1 to 4,294,967,296
             config.json: hidden_size: -32; write a whole number from 1 to 4,294,967,296
