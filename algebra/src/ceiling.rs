@@ -100,10 +100,12 @@ fn of_op(op: &Op, batch: u64, sequence: u64) -> Ceiling {
         | Op::Conv { .. }
         | Op::Scan { .. }
         | Op::Input { .. }
+        | Op::Dropout { .. }
         | Op::Add { .. }
         | Op::CrossEntropy { .. } => 0.0,
     };
-    let activations = sum(&expr.inputs) + elements(&expr.output) + sum(&expr.aux) + tokens;
+    let aux: f64 = expr.aux.iter().map(|a| elements(&a.dims)).sum();
+    let activations = sum(&expr.inputs) + elements(&expr.output) + aux + tokens;
     let params = sum(&expr.params);
     Ceiling { nodes: 1.0, activations, params, largest: flops.max(BYTES * (activations + params)) }
 }
@@ -113,20 +115,17 @@ mod tests {
     use super::*;
     use crate::kernel_work;
     use meshwright_ir::program::{Kernel, OpKernel, Pass};
-    use meshwright_ir::{AxisSet, DType, ScanKind, Scores};
+    use meshwright_ir::{AxisSet, DType, ScanKind};
 
     #[test]
     fn no_kernel_counts_more() {
         let ops = [
             Op::Linear { input: 96, output: 64, input_grain: 1, output_grain: 1 },
-            Op::Attention {
-                heads: 8,
-                kv_heads: 2,
-                head_dim: 16,
-                causal: false,
-                window: None,
-                scores: Scores::default(),
-            },
+            Op::attention(8, 2, 16, false, None),
+            "attention[heads=8 kv_heads=2 head_dim=16 causal=true window=0 core=eager rate=0.1 site=0]"
+                .parse()
+                .unwrap(),
+            "dropout[width=96 rate=0.1 site=0]".parse().unwrap(),
             Op::CrossEntropy { vocab: 300 },
             Op::Add { width: 96 },
             Op::LatentAttention { heads: 4, nope: 16, rotary: 8, value: 12, top: None },

@@ -5,7 +5,7 @@
 use crate::count::{attended_pairs, elements};
 use crate::{Expr, Extent, Slot, model_flops, signature};
 use meshwright_ir::program::Pass;
-use meshwright_ir::{BlockClass, Model, Node, Op, ParamSpec, Value};
+use meshwright_ir::{BlockClass, DType, Model, Node, Op, ParamSpec, Value};
 use std::collections::BTreeSet;
 
 /// FLOPs of one token under one convention.
@@ -102,6 +102,7 @@ fn dense_attention(op: &Op, sequence: u64) -> u64 {
         | Op::Conv { .. }
         | Op::Scan { .. }
         | Op::Input { .. }
+        | Op::Dropout { .. }
         | Op::Add { .. }
         | Op::CrossEntropy { .. } => 0,
     }
@@ -161,8 +162,11 @@ fn kept_bytes(class: &BlockClass) -> u64 {
                 | Slot::ParamGradient(_) => {}
             }
         }
-        // Statistics are kept in fp32.
-        bytes += aux.iter().map(|a| 4 * elements(&expr.aux[*a as usize], &one)).sum::<u64>();
+        let size = |a: &u8| {
+            let aux = &expr.aux[*a as usize];
+            aux.store.dtype(DType::Bf16).bytes(elements(&aux.dims, &one)).get()
+        };
+        bytes += aux.iter().map(size).sum::<u64>();
     }
     // What a block reads of the one before is counted there, as its output.
     let width = |v: &Value| match v {
@@ -205,6 +209,7 @@ fn cached(class: &BlockClass, node: &Node) -> u64 {
         | Op::Conv { .. }
         | Op::Scan { .. }
         | Op::Input { .. }
+        | Op::Dropout { .. }
         | Op::Add { .. }
         | Op::CrossEntropy { .. } => 0,
     }

@@ -2,8 +2,8 @@
 //! reads of forward's tensors is what has to be kept.
 
 use crate::Expr;
-use meshwright_ir::Op;
 use meshwright_ir::program::Pass;
+use meshwright_ir::{AttentionCore, Op};
 
 /// A tensor in its part for one op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +45,7 @@ pub fn signature(op: &Op, pass: Pass) -> Option<Signature> {
         slots
     };
     let inputs = || 0..op.arity() as u8;
+    let kept = || (0..Expr::of(op).aux.len() as u8).map(Aux);
     let gradients = || params.iter().map(|p| ParamGradient(*p)).collect::<Vec<_>>();
     let ids = |mut slots: Vec<Slot>| {
         if Expr::reads_ids(op) {
@@ -61,21 +62,29 @@ pub fn signature(op: &Op, pass: Pass) -> Option<Signature> {
         }
         (_, Pass::Max | Pass::Sum) => None,
         (Op::Attention { .. } | Op::LatentAttention { .. }, Pass::Forward) => {
-            some(with_params(inputs().map(Input).collect()), vec![Output, Aux(0)])
+            some(with_params(inputs().map(Input).collect()), [Output].into_iter().chain(kept()).collect())
         }
         // What attention learns gets its gradient where the scores are made again. A choice of keys gets zeros.
-        (Op::Attention { .. } | Op::LatentAttention { .. }, Pass::BackwardInput) => some(
-            with_params(
-                std::iter::once(OutputGradient).chain(inputs().map(Input)).chain([Output, Aux(0)]).collect(),
-            ),
-            inputs().map(InputGradient).collect(),
-        ),
+        (Op::Attention { .. } | Op::LatentAttention { .. }, Pass::BackwardInput) => {
+            // A core that keeps the softmax has no use for the output.
+            let eager = matches!(op, Op::Attention { core: AttentionCore::Eager, .. });
+            let reads = [OutputGradient].into_iter().chain(inputs().map(Input));
+            let output = (!eager).then_some(Output);
+            some(
+                with_params(reads.chain(output).chain(kept()).collect()),
+                inputs().map(InputGradient).collect(),
+            )
+        }
         (Op::Index { .. }, Pass::BackwardInput) => some(
             std::iter::once(OutputGradient).chain(inputs().map(Input)).collect(),
             inputs().map(InputGradient).collect(),
         ),
         (Op::Attention { .. }, Pass::BackwardWeight) if !params.is_empty() => {
             some(with_params(vec![OutputGradient, Input(0), Input(1), Input(2), Output, Aux(0)]), gradients())
+        }
+        (Op::Dropout { .. }, Pass::Forward) => some(vec![Input(0)], vec![Output, Aux(0)]),
+        (Op::Dropout { .. }, Pass::BackwardInput) => {
+            some(vec![OutputGradient, Aux(0)], vec![InputGradient(0)])
         }
         (_, Pass::Forward) => some(ids(with_params(inputs().map(Input).collect())), vec![Output]),
         (Op::Embedding { .. }, Pass::BackwardWeight) => some(ids(vec![OutputGradient]), gradients()),
@@ -138,6 +147,7 @@ pub fn signature(op: &Op, pass: Pass) -> Option<Signature> {
             | Op::Attention { .. }
             | Op::LatentAttention { .. }
             | Op::Index { .. }
+            | Op::Dropout { .. }
             | Op::Activation { .. }
             | Op::Gate { .. }
             | Op::Scale { .. }
@@ -162,6 +172,7 @@ pub fn gradient_aliases(op: &Op) -> bool {
         | Op::Norm { .. }
         | Op::Rope { .. }
         | Op::Attention { .. }
+        | Op::Dropout { .. }
         | Op::Activation { .. }
         | Op::Gate { .. }
         | Op::LatentAttention { .. }

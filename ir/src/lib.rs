@@ -8,13 +8,17 @@ mod dtype;
 mod invalid;
 mod job;
 mod layout;
+mod load;
 mod mesh;
 mod model;
 mod op;
 mod pin;
 mod plan;
 pub mod program;
+mod search;
+mod storage;
 pub mod trace;
+mod trace_views;
 mod units;
 
 pub use cluster::{Cluster, ClusterGraph, Curve, Device, DeviceKind, Level, Vertex, WorkClass};
@@ -26,11 +30,12 @@ pub use job::{
     Source, Training,
 };
 pub use layout::Layout;
+pub use load::{AxisLoad, LevelLoad, Load};
 pub use mesh::{Axis, AxisSet, Coords, Mesh};
 pub use model::{BlockClass, BlockRun, Model, Node, Tie, Tower, Value};
 pub use op::{
-    ActivationKind, IdSource, Init, InputKind, NormKind, Op, ParamSpec, Real, RouteKind, ScanKind, ScoreBias,
-    Scores, room,
+    ActivationKind, AttentionCore, Dropout, IdSource, Init, InputKind, NormKind, Op, ParamSpec, Real,
+    RouteKind, ScanKind, ScoreBias, Scores, room,
 };
 pub use pin::{Comparison, Pin, PinKey};
 pub use plan::{
@@ -38,5 +43,8 @@ pub use plan::{
     SearchReport, StagePlan, StateSharding, Step, Strategy, Use, ValuePlan,
 };
 pub use program::{Checked, Program};
+pub use search::Need;
+pub use storage::{Gathering, Storage};
 pub use trace::Trace;
+pub use trace_views::{ErrorByKind, IDLE, KindError};
 pub use units::{Bandwidth, Bytes, FlopRate, Flops, Time};

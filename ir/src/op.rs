@@ -8,7 +8,10 @@ mod kind;
 mod params;
 mod text;
 
-pub use kind::{ActivationKind, IdSource, InputKind, NormKind, Real, RouteKind, ScanKind, ScoreBias, Scores};
+pub use kind::{
+    ActivationKind, AttentionCore, Dropout, IdSource, InputKind, NormKind, Real, RouteKind, ScanKind,
+    ScoreBias, Scores,
+};
 pub use params::{Init, ParamSpec};
 
 /// Largest dim or width that is believed; products of two of them are formed in 128 bits.
@@ -84,6 +87,19 @@ pub enum Op {
         /// What happens to the scores beyond 1/√d.
         #[serde(default, skip_serializing_if = "Scores::is_plain")]
         scores: Scores,
+        /// What is kept of the scores.
+        #[serde(default, skip_serializing_if = "AttentionCore::is_fused")]
+        core: AttentionCore,
+        /// Dropout of the softmax's output, if any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dropout: Option<Dropout>,
+    },
+    /// Elementwise dropout; keeps its mask, a byte for each element.
+    Dropout {
+        /// Features.
+        width: u64,
+        /// What is dropped.
+        dropout: Dropout,
     },
     /// Multi-head latent attention core (DeepSeek-AI 2024): q `[b,s,heads·(rotary+nope)]`, keys and values
     /// `[b,s,heads·(nope+value)]`, one rotary key `[b,s,rotary]` for all heads → `[b,s,heads·value]`. With `top`, also the
@@ -233,6 +249,12 @@ pub enum Op {
 }
 
 impl Op {
+    /// Fused attention without dropout.
+    pub fn attention(heads: u64, kv_heads: u64, head_dim: u64, causal: bool, window: Option<u64>) -> Self {
+        let (scores, core) = (Scores::default(), AttentionCore::Fused);
+        Op::Attention { heads, kv_heads, head_dim, causal, window, scores, core, dropout: None }
+    }
+
     /// The op's name.
     pub fn name(&self) -> &'static str {
         match self {
@@ -257,6 +279,7 @@ impl Op {
             Op::Conv { .. } => "conv",
             Op::Scan { .. } => "scan",
             Op::Input { .. } => "input",
+            Op::Dropout { .. } => "dropout",
             Op::Add { .. } => "add",
             Op::CrossEntropy { .. } => "cross-entropy",
         }
@@ -279,6 +302,7 @@ impl Op {
             | Op::Route { .. }
             | Op::Conv { .. }
             | Op::Input { .. }
+            | Op::Dropout { .. }
             | Op::Add { .. } => &["b", "s", "e"],
             Op::Attention { .. } | Op::LatentAttention { .. } | Op::Index { .. } | Op::Scan { .. } => {
                 &["b", "s", "h"]
@@ -343,6 +367,7 @@ impl Op {
             | Op::Scale { width, .. }
             | Op::Spread { width }
             | Op::Input { width, .. }
+            | Op::Dropout { width, .. }
             | Op::Add { width } => vec![("width", *width)],
             Op::Index { heads, head_dim, top } => vec![
                 ("heads", *heads),
@@ -382,8 +407,9 @@ impl Op {
     }
 
     /// Real numbers by the name of their field: all must be finite and above 0.
-    fn reals(&self) -> Option<(&'static str, f64)> {
-        match self {
+    fn reals(&self) -> Vec<(&'static str, f64)> {
+        let rate = self.dropout().map(|d| ("rate", d.rate.0));
+        let own = match self {
             Op::Norm { eps, .. } => Some(("eps", eps.0)),
             Op::Rope { theta, .. } => Some(("theta", theta.0)),
             Op::Scale { factor, .. } => Some(("factor", factor.0)),
@@ -405,15 +431,20 @@ impl Op {
             | Op::Conv { .. }
             | Op::Scan { .. }
             | Op::Input { .. }
+            | Op::Dropout { .. }
             | Op::Add { .. }
             | Op::CrossEntropy { .. } => None,
-        }
+        };
+        own.into_iter().chain(rate).collect()
     }
 
     /// Sizes of which no count overflows: dims and widths from 1 to 2^32, and reals above 0.
     pub(crate) fn check_sizes(&self) -> Result<(), Invalid> {
         if let Some((key, n)) = self.dims().into_iter().find(|(_, n)| !(1..=LARGEST_DIM).contains(n)) {
             return Err(Invalid::new(key, n.to_string(), "write a whole number from 1 to 4,294,967,296"));
+        }
+        if let Some(d) = self.dropout().filter(|d| d.rate.0 >= 1.0) {
+            return Err(Invalid::new("rate", d.rate.to_string(), "write a number above 0 and under 1"));
         }
         match self.reals().into_iter().find(|(_, x)| !(x.is_finite() && *x > 0.0)) {
             Some((key, x)) => Err(Invalid::new(key, x.to_string(), "write a finite number above 0")),
@@ -436,6 +467,7 @@ impl Op {
             | Op::ExpertLinear { .. }
             | Op::ExpertBias { .. }
             | Op::Conv { .. }
+            | Op::Dropout { .. }
             | Op::CrossEntropy { .. } => 1,
             Op::Gate { .. }
             | Op::Spread { .. }
@@ -462,6 +494,7 @@ impl Op {
             | Op::Conv { width, .. }
             | Op::Input { width, .. }
             | Op::Combine { width, .. }
+            | Op::Dropout { width, .. }
             | Op::Add { width } => *width,
             Op::Linear { output, .. } => *output,
             Op::Route { experts, .. } => *experts,
@@ -533,6 +566,7 @@ impl Op {
             | Op::Route { .. }
             | Op::ExpertBias { .. }
             | Op::Conv { .. }
+            | Op::Dropout { .. }
             | Op::Add { .. } => self.output_width(),
         }
     }

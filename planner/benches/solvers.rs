@@ -6,7 +6,7 @@
 use fixtures::{Block, GPT2_XL, LLAMA_8B, LLAMA_70B, Sizes};
 use meshwright_algebra::Shapes;
 use meshwright_cost_models::CostModel;
-use meshwright_ir::{ActivationKind, BlockClass, DType, Model, NormKind, Op, Real, Scores, Value};
+use meshwright_ir::{ActivationKind, BlockClass, DType, Model, NormKind, Op, Real, Value};
 use meshwright_planner::{Outcome, Prices, Problem, Solution, Spec, block_problem, solve, solve_milp};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -50,14 +50,7 @@ fn one_norm(s: Sizes) -> BlockClass {
     let norm = Op::Norm { kind: NormKind::Rms, width: h, groups: 1, eps: Real(1e-5) };
     let n = b.add("norm", norm, &[Value::Input]);
     let qkv = ["q", "k", "v"].map(|name| b.linear(name, n, [h, h], [1, d]));
-    let core = Op::Attention {
-        heads: s.heads,
-        kv_heads: s.heads,
-        head_dim: d,
-        causal: true,
-        window: None,
-        scores: Scores::default(),
-    };
+    let core = Op::attention(s.heads, s.heads, d, true, None);
     let a = b.add("attention", core, &qkv);
     let attended = b.linear("proj", a, [h, h], [d, 1]);
     let [gate, up] = ["gate", "up"].map(|name| b.linear(name, n, [h, s.inner], [1, 1]));

@@ -5,8 +5,8 @@ use crate::candidate::Scenario;
 use crate::family::{Expanded, Level};
 use crate::levels::{Counts, Kind, Version, fastest, leanest};
 use crate::stages::{possible, split};
-use meshwright_algebra::{ALIGNMENT, BlockCode, Home, Scope, StageShape, stage_memory};
-use meshwright_ir::{AxisSet, Bytes, DType, StagePlan};
+use meshwright_algebra::{ALIGNMENT, Home, Scope, StageBlock, StageShape, stage_memory, storages};
+use meshwright_ir::{AxisSet, Bytes, DType, Gathering, StagePlan, Storage};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +28,8 @@ pub(crate) struct Chain<'s, 'a> {
     /// Frames each stage holds.
     frames: &'s [u64],
     pub(crate) classes: Vec<Arc<Expanded>>,
+    /// How each class's parameters are stored.
+    pub(crate) storage: Vec<Vec<Storage>>,
     sizes: Vec<Size>,
     /// Blocks of each class before each position.
     before: Vec<Vec<u64>>,
@@ -68,8 +70,22 @@ impl<'s, 'a> Chain<'s, 'a> {
             next[*class as usize] += 1;
             before.push(next);
         }
-        let mut chain =
-            Self { scene, frames, classes, sizes: vec![], before, boundary, known: RefCell::default() };
+        let (point, stages) = (&scene.point, frames.len() as u32);
+        let stored = |(c, class): (usize, &Arc<Expanded>)| {
+            let model = &scene.job.model;
+            storages(model, c as u32, class.params(), stages, &point.mesh, point.storage())
+        };
+        let storage = classes.iter().enumerate().map(stored).collect();
+        let mut chain = Self {
+            scene,
+            frames,
+            classes,
+            storage,
+            sizes: vec![],
+            before,
+            boundary,
+            known: RefCell::default(),
+        };
         chain.sizes = (0..chain.classes.len()).map(|c| chain.size(c)).collect();
         chain
     }
@@ -96,30 +112,30 @@ impl<'s, 'a> Chain<'s, 'a> {
         let model = &self.scene.job.model;
         let owner = |p: &Scope| p.tied.as_ref().and_then(|t| model.tied_to(t)).map(|o| o.0);
         let other = |p: &Scope| owner(p).filter(|o| *o as usize != class);
-        let shape = self.shape(0);
-        let whole = StageShape { pieces: (AxisSet::EMPTY, 1), ..shape };
-        let states = |shape: &StageShape| {
+        let (shape, storage) = (self.shape(0), &self.storage[class]);
+        let whole = vec![Storage::WHOLE; storage.len()];
+        let states = |storage: &[Storage]| {
             [false, true].map(|shared| {
-                let own = expanded.params().iter().filter(|p| !shared || other(p).is_none());
-                self.states(class as u32, own, shape)
+                let own = expanded.params().iter().zip(storage.iter().copied());
+                self.states(own.filter(|(p, _)| !shared || other(p).is_none()), &shape)
             })
         };
         Size {
             versions: expanded.versions.iter().map(version).collect(),
-            states: states(&shape),
+            states: states(storage),
             whole: states(&whole),
             owners: expanded.params().iter().filter_map(other).collect(),
         }
     }
 
     /// Bytes of these parameters with their states, as the accountant lays them out.
-    fn states<'p>(&self, class: u32, params: impl Iterator<Item = &'p Scope>, shape: &StageShape) -> u64 {
+    fn states<'p>(&self, params: impl Iterator<Item = (&'p Scope, Storage)>, shape: &StageShape) -> u64 {
         let aligned = |bytes: Bytes| bytes.align(ALIGNMENT).get();
         let states = u64::from(shape.precision.has_master()) + shape.optimizer.states();
         let mut gradients: BTreeMap<(AxisSet, u64), u64> = BTreeMap::new();
         let mut total = 0;
-        for p in params {
-            let pieces = shape.pieces_of(&self.scene.job.model, class, p);
+        for (p, storage) in params {
+            let pieces = storage.pieces(&shape.mesh);
             total += aligned(shape.precision.compute().bytes(p.elements));
             total += states * aligned(DType::F32.bytes(p.elements / pieces));
             *gradients.entry((p.sync, pieces)).or_default() += p.elements;
@@ -259,7 +275,9 @@ impl<'s, 'a> Chain<'s, 'a> {
             boundary_elements: self.scene.family.boundary_elements,
             precision: training.precision,
             optimizer: training.optimizer,
-            pieces: self.scene.point.pieces(),
+            mesh: self.scene.point.mesh,
+            gathering: Gathering::default(),
+            bucket: Bytes::ZERO,
         }
     }
 
@@ -267,8 +285,12 @@ impl<'s, 'a> Chain<'s, 'a> {
     pub(crate) fn peaks(&self, stages: &[StagePlan], versions: &[usize]) -> Vec<Bytes> {
         let peak = |(s, stage): (usize, &StagePlan)| {
             let (first, end) = (stage.first as usize, (stage.first + stage.blocks) as usize);
-            let code = |k: usize| (self.scene.blocks[k], &self.level(k, versions[k]).code);
-            let chain: Vec<(u32, &BlockCode)> = (first..end).map(code).collect();
+            let block = |k: usize| {
+                let class = self.scene.blocks[k];
+                let code = &self.level(k, versions[k]).code;
+                StageBlock { class, code, storage: &self.storage[class as usize] }
+            };
+            let chain: Vec<StageBlock<'_>> = (first..end).map(block).collect();
             stage_memory(&self.scene.job.model, &chain, &self.shape(s)).peak
         };
         stages.iter().enumerate().map(peak).collect()

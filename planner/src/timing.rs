@@ -6,7 +6,7 @@ use crate::chain::Chain;
 use crate::closed_form::StageTime;
 use crate::family::Level;
 use crate::work::Step;
-use meshwright_algebra::{Scope, StageShape};
+use meshwright_algebra::Scope;
 use meshwright_ir::program::{CollectiveKind, Kernel};
 use meshwright_ir::{Axis, AxisSet, DType, StagePlan};
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ impl Chain<'_, '_> {
         let mut sync = vec![];
         let mut updates = vec![];
         for k in first..end {
-            let groups = self.groups(scene.blocks[k], &scene.blocks[first..end], &self.shape(stage));
+            let groups = self.groups(scene.blocks[k], &scene.blocks[first..end]);
             let mut update = 0;
             for ((_, pieces), members) in &groups {
                 let all: u64 = members.iter().map(|p| p.elements).sum();
@@ -55,13 +55,13 @@ impl Chain<'_, '_> {
     }
 
     /// Parameters that a block of a stage owns, by the axes they are summed over and the pieces they are split into.
-    fn groups(&self, class: u32, run: &[u32], shape: &StageShape) -> BTreeMap<(AxisSet, u64), Vec<&Scope>> {
-        let model = &self.scene().job.model;
+    fn groups(&self, class: u32, run: &[u32]) -> BTreeMap<(AxisSet, u64), Vec<&Scope>> {
+        let (model, mesh) = (&self.scene().job.model, &self.scene().point.mesh);
         let mut groups: BTreeMap<(AxisSet, u64), Vec<&Scope>> = BTreeMap::new();
-        for p in self.classes[class as usize].params() {
+        for (p, storage) in self.classes[class as usize].params().iter().zip(&self.storage[class as usize]) {
             let owner = p.tied.as_ref().and_then(|t| model.tied_to(t)).map(|o| o.0);
             if owner.is_none_or(|o| o == class || !run.contains(&o)) {
-                groups.entry((p.sync, shape.pieces_of(model, class, p))).or_default().push(p);
+                groups.entry((p.sync, storage.pieces(mesh))).or_default().push(p);
             }
         }
         groups

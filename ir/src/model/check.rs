@@ -79,6 +79,13 @@ impl Model {
                     format!("{place}.{}", class.name),
                     class.nodes.iter().map(|n| n.name.as_str()).collect(),
                 )?;
+                let mut sites = BTreeSet::new();
+                let twice = |n: &&Node| n.op.dropout().is_some_and(|d| !sites.insert(d.site));
+                if let Some(node) = class.nodes.iter().find(twice) {
+                    let field = format!("{place}.{}.{}", class.name, node.name);
+                    let fix = "number the dropouts of a block apart, or they drop alike";
+                    return Err(Invalid::new(field, "a dropout site that is taken", fix));
+                }
             }
         }
         Ok(())
@@ -158,6 +165,7 @@ impl Model {
             | Op::Spread { .. }
             | Op::Conv { .. }
             | Op::Input { .. }
+            | Op::Dropout { .. }
             | Op::Add { .. } => (true, String::new(), ""),
         }
     }

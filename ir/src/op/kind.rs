@@ -134,6 +134,38 @@ named_enum!(
     }
 );
 
+named_enum!(
+    /// What attention keeps of its scores for backward.
+    #[derive(Default)]
+    AttentionCore {
+        /// Nothing but their log-sum-exp: they are made again block by block (Dao et al. 2022).
+        #[default]
+        Fused = "fused",
+        /// All of them, as a core of separate kernels does: the softmax, and with dropout its mask and its output
+        /// (Korthikanti et al. 2022, section 4.1; `eager` in transformers).
+        Eager = "eager",
+    }
+);
+
+impl AttentionCore {
+    /// Whether scores are never stored.
+    pub fn is_fused(&self) -> bool {
+        *self == AttentionCore::Fused
+    }
+}
+
+/// Random zeroing of elements, the others scaled by 1 / (1 - rate). Which ones is a pure function of the run's seed, the
+/// step, the block, the site and the element's place in the global batch, so it does not depend on the layout and comes
+/// out the same when it is computed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dropout {
+    /// Share that is zeroed, in (0, 1).
+    pub rate: Real,
+    /// Tells the sites of one block apart.
+    pub site: u32,
+}
+
 /// What attention adds to its scores, or its softmax to its sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -1,6 +1,6 @@
 //! What an op learns: the parameters it owns, their shapes and how they start.
 
-use super::{NormKind, Op, Real, ScanKind, ScoreBias};
+use super::{Dropout, NormKind, Op, Real, ScanKind, ScoreBias};
 use serde::{Deserialize, Serialize};
 
 /// How a parameter starts.
@@ -102,6 +102,7 @@ impl Op {
             | Op::Dispatch { .. }
             | Op::Combine { .. }
             | Op::Input { .. }
+            | Op::Dropout { .. }
             | Op::Add { .. }
             | Op::CrossEntropy { .. } => vec![],
         }
@@ -128,6 +129,37 @@ impl Op {
             | Op::Gain { .. }
             | Op::Route { .. }
             | Op::Dispatch { .. }
+            | Op::Combine { .. }
+            | Op::Conv { .. }
+            | Op::Scan { .. }
+            | Op::Input { .. }
+            | Op::Dropout { .. }
+            | Op::Add { .. }
+            | Op::CrossEntropy { .. } => None,
+        }
+    }
+
+    /// What the op drops at random, if anything.
+    pub fn dropout(&self) -> Option<Dropout> {
+        match self {
+            Op::Attention { dropout, .. } => *dropout,
+            Op::Dropout { dropout, .. } => Some(*dropout),
+            Op::Embedding { .. }
+            | Op::Linear { .. }
+            | Op::Bias { .. }
+            | Op::Norm { .. }
+            | Op::Rope { .. }
+            | Op::LatentAttention { .. }
+            | Op::Index { .. }
+            | Op::Activation { .. }
+            | Op::Gate { .. }
+            | Op::Scale { .. }
+            | Op::Spread { .. }
+            | Op::Gain { .. }
+            | Op::Route { .. }
+            | Op::Dispatch { .. }
+            | Op::ExpertLinear { .. }
+            | Op::ExpertBias { .. }
             | Op::Combine { .. }
             | Op::Conv { .. }
             | Op::Scan { .. }

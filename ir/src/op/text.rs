@@ -1,7 +1,7 @@
 //! The text form of ops, which programs and goldens use: `name[key=value …]`, read back by the same names. A key that has
 //! its usual value may be left out.
 
-use super::{Op, Real, ScoreBias, Scores};
+use super::{AttentionCore, Dropout, Op, Real, ScoreBias, Scores};
 use std::fmt;
 use std::str::FromStr;
 
@@ -23,7 +23,7 @@ impl fmt::Display for Op {
                 write!(f, "heads={heads} head_dim={head_dim} theta={theta}")?;
                 turned.map_or(Ok(()), |t| write!(f, " turned={t}"))?
             }
-            Op::Attention { heads, kv_heads, head_dim, causal, window, scores } => {
+            Op::Attention { heads, kv_heads, head_dim, causal, window, scores, core, dropout } => {
                 write!(
                     f,
                     "heads={heads} kv_heads={kv_heads} head_dim={head_dim} causal={causal} window={}",
@@ -36,6 +36,15 @@ impl fmt::Display for Op {
                         write!(f, " bias={}", scores.bias)?
                     }
                 }
+                if !core.is_fused() {
+                    write!(f, " core={core}")?;
+                }
+                if let Some(Dropout { rate, site }) = dropout {
+                    write!(f, " rate={rate} site={site}")?;
+                }
+            }
+            Op::Dropout { width, dropout: Dropout { rate, site } } => {
+                write!(f, "width={width} rate={rate} site={site}")?
             }
             Op::LatentAttention { heads, nope, rotary, value, top } => {
                 write!(f, "heads={heads} nope={nope} rotary={rotary} value={value}")?;
@@ -87,6 +96,10 @@ impl FromStr for Op {
         // Keys that may be left out.
         let given = |key: &str| pairs.iter().any(|p| p.0 == key);
         let maybe = |key: &str| if given(key) { number(key).map(Some) } else { Ok(None) };
+        let dropout = || -> Result<Dropout, String> {
+            let site = text("site")?.parse().map_err(|_| format!("op {name}: `site` is no number"))?;
+            Ok(Dropout { rate: real("rate")?, site })
+        };
         let routed = || Ok::<_, String>((number("width")?, number("experts")?, number("top_k")?));
         Ok(match name {
             "embedding" => Op::Embedding {
@@ -123,7 +136,10 @@ impl FromStr for Op {
                     softcap: if given("softcap") { Some(real("softcap")?) } else { None },
                     bias: if given("bias") { text("bias")?.parse()? } else { ScoreBias::None },
                 },
+                core: if given("core") { text("core")?.parse()? } else { AttentionCore::Fused },
+                dropout: if given("rate") { Some(dropout()?) } else { None },
             },
+            "dropout" => Op::Dropout { width: number("width")?, dropout: dropout()? },
             "latent-attention" => Op::LatentAttention {
                 heads: number("heads")?,
                 nope: number("nope")?,

@@ -6,7 +6,7 @@ use super::keys::{Keys, show};
 use super::mixer::{Attention, Rotary};
 use super::mlp::Dense;
 use crate::ZooError;
-use meshwright_ir::{NormKind, Real};
+use meshwright_ir::{AttentionCore, Dropout, NormKind, Real};
 use serde_json::Value as Json;
 
 /// What a family's class assumes where its file is silent.
@@ -60,6 +60,9 @@ pub(crate) struct Basics<'k, 'a> {
     pub(crate) tied: bool,
     pub(crate) eps: Real,
     pub(crate) std: f64,
+    /// What attention keeps of its scores, and drops of its softmax.
+    pub(crate) core: AttentionCore,
+    pub(crate) dropout: Option<Dropout>,
 }
 
 impl<'k, 'a> Basics<'k, 'a> {
@@ -78,13 +81,10 @@ impl<'k, 'a> Basics<'k, 'a> {
         let vocab = keys.dim(&["vocab_size", "padded_vocab_size"])?;
         let (heads, kv_heads, head_dim) = heads(keys, &defaults, hidden)?;
         fits(keys, heads, kv_heads, head_dim)?;
-        keys.note_dropout(&[
-            "attention_dropout",
-            "hidden_dropout",
-            "resid_pdrop",
-            "embd_pdrop",
-            "attn_pdrop",
-        ]);
+        let dropout = match keys.dropout("attention_dropout", 0)? {
+            Some(dropout) => Some(dropout),
+            None => keys.dropout("attn_pdrop", 0)?,
+        };
         Ok(Self {
             keys,
             defaults,
@@ -97,12 +97,15 @@ impl<'k, 'a> Basics<'k, 'a> {
             tied: keys.flag_or("tie_word_embeddings", defaults.tied)?,
             eps: Real(keys.positive_of(&EPS, defaults.eps)?),
             std: keys.positive_or("initializer_range", defaults.std)?,
+            core: keys.attention_core()?,
+            dropout,
         })
     }
 
     /// Attention with these heads, unbiased and without positions.
     pub(crate) fn attention(&self) -> Attention {
-        Attention { eps: self.eps, ..Attention::new(self.heads, self.kv_heads, self.head_dim) }
+        let (eps, core, dropout) = (self.eps, self.core, self.dropout);
+        Attention { eps, core, dropout, ..Attention::new(self.heads, self.kv_heads, self.head_dim) }
     }
     /// Attention with these heads and rotary positions.
     pub(crate) fn rotary_attention(&self) -> Result<Attention, ZooError> {
@@ -119,8 +122,10 @@ impl<'k, 'a> Basics<'k, 'a> {
     pub(crate) fn activation(&self) -> Result<meshwright_ir::ActivationKind, ZooError> {
         self.keys.activation_of(&ACTIVATION, self.defaults.activation)
     }
-    /// The decoder of these layers.
+    /// The decoder of these layers. Dropout outside attention is noted, where the family's own file does not place it.
     pub(crate) fn decoder(&self, family: &'static str, norm: NormKind, layers: Vec<Layer>) -> Decoder {
+        let elsewhere = ["hidden_dropout", "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout"];
+        self.keys.note_dropout(&elsewhere);
         Decoder {
             family,
             hidden: self.hidden,

@@ -7,7 +7,8 @@ use super::mixer::{Attention, Mixer};
 use super::mlp::Mlp;
 use crate::ZooError;
 use meshwright_ir::{
-    ActivationKind, BlockClass, BlockRun, IdSource, InputKind, Model, NormKind, Op, Real, Tower, Value,
+    ActivationKind, BlockClass, BlockRun, Dropout, IdSource, InputKind, Model, NormKind, Op, Real, Tower,
+    Value,
 };
 
 /// Most kinds of layers in one model that are believed; published ones have fewer than ten, block-wise pruned ones tens.
@@ -42,6 +43,8 @@ pub(crate) struct Embed {
     pub(crate) norm: Option<NormKind>,
     /// Factor on the tokens' rows.
     pub(crate) scale: Option<f64>,
+    /// What is dropped of the sum.
+    pub(crate) dropout: Option<Dropout>,
     /// Towers hand in rows for some positions.
     pub(crate) images: bool,
     /// A first block of its own kind, in place of all that.
@@ -164,8 +167,9 @@ impl Decoder {
             }
         }
         if let Some(kind) = e.norm {
-            b.add("norm", norm(kind, h, self.eps), [x]);
+            x = b.add("norm", norm(kind, h, self.eps), [x]);
         }
+        b.drop("sum", x, h, e.dropout);
         b.finish()
     }
 

@@ -46,11 +46,22 @@ fn read(
             keys.assume(format!("{key} = {usual}, although the file says {}", !usual));
         }
     }
+    // The class's own default is 0.1 each. A file that does not speak of dropout is taken at its word.
+    if keys.get(&["embd_pdrop", "attn_pdrop", "resid_pdrop"]).is_none() {
+        keys.assume("no dropout: the file gives no embd_pdrop, attn_pdrop or resid_pdrop");
+    }
     let out_std = Some(b.std / (2.0 * f64::from(b.layers)).sqrt());
-    let attention = Attention { bias: [true; 4], out_std, ..b.attention() };
-    let mlp = Dense { bias: [true; 2], out_std, ..Dense::new(inner, kind, false) };
+    let attention =
+        Attention { bias: [true; 4], out_std, out_dropout: keys.dropout("resid_pdrop", 1)?, ..b.attention() };
+    let mlp = Dense {
+        bias: [true; 2],
+        out_std,
+        dropout: keys.dropout("resid_pdrop", 2)?,
+        ..Dense::new(inner, kind, false)
+    };
     let layer = Layer::new(NormKind::Layer, b.eps, Mixer::Attention(attention), Mlp::Dense(mlp));
     let decoder = b.decoder(family, NormKind::Layer, b.alike(layer));
-    let embed = Embed { positions: Some(positions), ..Embed::default() };
+    let embed =
+        Embed { positions: Some(positions), dropout: keys.dropout("embd_pdrop", 0)?, ..Embed::default() };
     Ok(Decoder { max_sequence: Some(positions), embed, ..decoder })
 }

@@ -1,7 +1,7 @@
 //! What mixes tokens in a layer, as facts and as graphs: attention in its variants, latent attention, recurrences.
 
 use super::block::{Block, Projection};
-use meshwright_ir::{InputKind, NormKind, Op, Real, ScoreBias, Scores, Value};
+use meshwright_ir::{AttentionCore, Dropout, InputKind, NormKind, Op, Real, ScoreBias, Scores, Value};
 
 /// One of the mixers.
 #[derive(Clone, PartialEq)]
@@ -81,6 +81,10 @@ pub(crate) struct Attention {
     /// Multiplies the scores instead of 1/√d.
     pub(crate) scale: Option<f64>,
     pub(crate) scores: Scores,
+    /// What is kept of the scores, and what is dropped of the softmax and of the output.
+    pub(crate) core: AttentionCore,
+    pub(crate) dropout: Option<Dropout>,
+    pub(crate) out_dropout: Option<Dropout>,
     /// Set in all but the first layer of a stack that shares one table of distances: `(class, node)`.
     pub(crate) scores_tied: Option<(&'static str, &'static str)>,
     /// Output gated by a projection of the input.
@@ -110,6 +114,9 @@ impl Attention {
             rotary: None,
             scale: None,
             scores: Scores::default(),
+            core: AttentionCore::Fused,
+            dropout: None,
+            out_dropout: None,
             scores_tied: None,
             gated: false,
             inner_norm: None,
@@ -152,6 +159,8 @@ impl Attention {
             causal: self.causal,
             window: self.window,
             scores: self.scores,
+            core: self.core,
+            dropout: self.dropout,
         };
         let mut y = b.add(&named("attn"), core, [q, k, v]);
         if let Some((class, node)) = self.scores_tied {
@@ -171,7 +180,8 @@ impl Attention {
             std: self.out_std,
             ..Projection::new(q_width, h)
         };
-        b.project(&named("proj"), y, out)
+        let y = b.project(&named("proj"), y, out);
+        b.drop(&named("proj"), y, h, self.out_dropout)
     }
 
     fn head_norm(&self, kind: NormKind, heads: u64) -> Op {

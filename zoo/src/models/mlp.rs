@@ -3,7 +3,7 @@
 
 use super::block::{Block, Projection};
 use super::decoder::norm;
-use meshwright_ir::{ActivationKind, NormKind, Op, Real, RouteKind, Value, room};
+use meshwright_ir::{ActivationKind, Dropout, NormKind, Op, Real, RouteKind, Value, room};
 
 /// A feed-forward part.
 #[derive(Clone, PartialEq)]
@@ -43,12 +43,14 @@ pub(crate) struct Dense {
     pub(crate) bias: [bool; 2],
     /// Standard deviation of the last matrix, where it is not the model's.
     pub(crate) out_std: Option<f64>,
+    /// What is dropped of the output.
+    pub(crate) dropout: Option<Dropout>,
 }
 
 impl Dense {
     /// Without biases.
     pub(crate) fn new(inner: u64, kind: ActivationKind, gated: bool) -> Self {
-        Self { inner, kind, gated, bias: [false; 2], out_std: None }
+        Self { inner, kind, gated, bias: [false; 2], out_std: None, dropout: None }
     }
     /// Nodes are called after `prefix`.
     fn build(&self, b: &mut Block, prefix: &str, x: Value, h: u64) -> Value {
@@ -64,7 +66,8 @@ impl Dense {
             b.add(&name("act"), Op::Activation { kind, width }, [up])
         };
         let narrow = Projection { bias: self.bias[1], std: self.out_std, ..Projection::new(self.inner, h) };
-        b.project(&name("down"), x, narrow)
+        let y = b.project(&name("down"), x, narrow);
+        b.drop(&name("down"), y, h, self.dropout)
     }
 }
 
