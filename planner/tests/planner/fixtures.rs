@@ -92,7 +92,7 @@ pub(crate) fn llama(s: Sizes) -> Model {
     let q = b.linear("q", n, [h, h], [1, d]);
     let k = b.linear("k", n, [h, kv], [1, d]);
     let v = b.linear("v", n, [h, kv], [1, d]);
-    let rope = |heads| Op::Rope { heads, head_dim: d, theta: Real(500_000.0) };
+    let rope = |heads| Op::Rope { heads, head_dim: d, theta: Real(500_000.0), turned: None };
     let q = b.add("rope_q", rope(s.heads), &[q]);
     let k = b.add("rope_k", rope(s.kv_heads), &[k]);
     let core = Op::attention(s.heads, s.kv_heads, d, true, None);
@@ -159,6 +159,7 @@ fn chain(family: &str, s: Sizes, embed: Block, layer: Block, norm: Op, tied: Opt
         max_sequence: None,
         classes,
         runs: [(0, 1), (1, s.layers), (2, 1)].map(|(class, repeat)| BlockRun { class, repeat }).into(),
+        towers: vec![],
         assumed: vec![],
     }
 }
