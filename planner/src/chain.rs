@@ -3,16 +3,20 @@
 
 use crate::candidate::Scenario;
 use crate::family::{Expanded, Level};
-use crate::levels::{Counts, Kind, Version, fastest, leanest};
-use crate::stages::{possible, split};
+use crate::levels::{Counts, Kind, Version, every, fastest, leanest};
+use crate::stages::{Part, possible, split};
 use meshwright_algebra::{ALIGNMENT, BlockCode, Home, Scope, StageShape, stage_memory};
 use meshwright_ir::{AxisSet, Bytes, DType, StagePlan};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// Most ways to recompute that a run of blocks is looked at in: every way for small stages, whose order of gradients may
+/// matter as much as their time. A guess.
+const MOST_WAYS: usize = 64;
+
 /// What a stage may do to fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fit {
     /// Nothing: every block takes its fastest version.
     Plain,
@@ -36,15 +40,28 @@ pub(crate) struct Chain<'s, 'a> {
     known: RefCell<BTreeMap<(usize, usize, usize), Option<u64>>>,
 }
 
-/// What a class takes.
+/// What a block of a class takes.
 struct Size {
+    /// One micro-batch forward, whatever backward recomputes.
+    forward: u64,
     versions: Vec<Version>,
-    /// Parameter states of a block, by itself and beside the owners of its tied parameters.
-    states: [u64; 2],
-    /// The same were no state split among replicas.
-    whole: [u64; 2],
-    /// Classes of those owners.
+    /// Classes that own its tied parameters, itself aside.
     owners: Vec<u32>,
+    /// What its parameters take, by which of those owners are on the same stage, a bit for each.
+    own: Vec<Own>,
+}
+
+/// What a block's own parameters take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Own {
+    /// Bytes of them and their states, and were no state split among replicas.
+    pub(crate) states: [u64; 2],
+    /// Per step: summing their gradients, adding these to the norm, the update, and gathering what replicas updated in
+    /// pieces.
+    pub(crate) sync: u64,
+    pub(crate) norm: u64,
+    pub(crate) update: u64,
+    pub(crate) gather: u64,
 }
 
 /// What recomputation and split states do for one stage.
@@ -96,24 +113,26 @@ impl<'s, 'a> Chain<'s, 'a> {
         let model = &self.scene.job.model;
         let owner = |p: &Scope| p.tied.as_ref().and_then(|t| model.tied_to(t)).map(|o| o.0);
         let other = |p: &Scope| owner(p).filter(|o| *o as usize != class);
-        let shape = self.shape(0);
-        let whole = StageShape { pieces: (AxisSet::EMPTY, 1), ..shape };
-        let states = |shape: &StageShape| {
-            [false, true].map(|shared| {
-                let own = expanded.params().iter().filter(|p| !shared || other(p).is_none());
-                self.states(class as u32, own, shape)
-            })
+        let owners: Vec<u32> =
+            expanded.params().iter().filter_map(other).collect::<BTreeSet<_>>().into_iter().collect();
+        let own = |mask: u64| {
+            let elsewhere = |p: &&Scope| {
+                other(p)
+                    .is_none_or(|o| owners.iter().position(|x| *x == o).is_none_or(|k| mask >> k & 1 == 0))
+            };
+            let params: Vec<&Scope> = expanded.params().iter().filter(elsewhere).collect();
+            self.own(class as u32, &params)
         };
         Size {
+            forward: expanded.versions[0].forward,
             versions: expanded.versions.iter().map(version).collect(),
-            states: states(&shape),
-            whole: states(&whole),
-            owners: expanded.params().iter().filter_map(other).collect(),
+            own: (0..1 << owners.len()).map(own).collect(),
+            owners,
         }
     }
 
     /// Bytes of these parameters with their states, as the accountant lays them out.
-    fn states<'p>(&self, class: u32, params: impl Iterator<Item = &'p Scope>, shape: &StageShape) -> u64 {
+    pub(crate) fn states(&self, class: u32, params: &[&Scope], shape: &StageShape) -> u64 {
         let aligned = |bytes: Bytes| bytes.align(ALIGNMENT).get();
         let states = u64::from(shape.precision.has_master()) + shape.optimizer.states();
         let mut gradients: BTreeMap<(AxisSet, u64), u64> = BTreeMap::new();
@@ -127,6 +146,14 @@ impl<'s, 'a> Chain<'s, 'a> {
         total + gradients.values().map(|n| aligned(DType::F32.bytes(*n))).sum::<u64>()
     }
 
+    /// What the parameters of a block of a run take.
+    pub(crate) fn own_of(&self, class: usize, first: usize, end: usize) -> &Own {
+        let size = &self.sizes[class];
+        let here = |o: &u32| u64::from(self.count(*o as usize, first, end) > 0);
+        let mask = size.owners.iter().enumerate().fold(0, |mask, (k, o)| mask | here(o) << k);
+        &size.own[mask as usize]
+    }
+
     fn count(&self, class: usize, first: usize, end: usize) -> u64 {
         self.before[end][class] - self.before[first][class]
     }
@@ -137,11 +164,8 @@ impl<'s, 'a> Chain<'s, 'a> {
         self.sizes.iter().enumerate().map(counted).filter(|(_, _, n)| *n > 0)
     }
 
-    fn of_states(&self, first: usize, end: usize, which: &dyn Fn(&Size) -> [u64; 2]) -> u64 {
-        let shared = |s: &Size| {
-            !s.owners.is_empty() && s.owners.iter().all(|o| self.count(*o as usize, first, end) > 0)
-        };
-        self.here(first, end).map(|(_, s, n)| n * which(s)[usize::from(shared(s))]).sum()
+    fn of_states(&self, first: usize, end: usize, whole: bool) -> u64 {
+        self.here(first, end).map(|(c, _, n)| n * self.own_of(c, first, end).states[usize::from(whole)]).sum()
     }
 
     /// Bytes of a stage that no level of recomputation changes: states, scalars, the stage's boundary.
@@ -149,7 +173,7 @@ impl<'s, 'a> Chain<'s, 'a> {
         let slots = self.scene.point.micro_batches.min(2);
         let sides = 2 * u64::from(stage + 1 < self.frames.len()) + u64::from(stage > 0);
         let handover = if end - first > 1 { 2 } else { 0 };
-        let states = self.of_states(first, end, &|s| s.states);
+        let states = self.of_states(first, end, false);
         states + 2 * ALIGNMENT + (slots * sides + handover) * self.boundary
     }
 
@@ -199,44 +223,96 @@ impl<'s, 'a> Chain<'s, 'a> {
         split(self.scene.blocks.len(), self.frames.len(), &|s, first, end| self.cost(s, first, end, fit))
     }
 
-    /// The version of every block under a cut: the fastest that fit, or those that hold least; and what that spares each
-    /// stage. Of a class's blocks on a stage the first recompute most.
-    pub(crate) fn versions(&self, stages: &[StagePlan], fit: Fit, least: bool) -> (Vec<usize>, Vec<Spared>) {
-        let mut versions = Vec::with_capacity(self.scene.blocks.len());
-        let mut spared = vec![];
-        for (s, stage) in stages.iter().enumerate() {
+    /// How many blocks of a run take each version: the fastest that fit, or those that hold least.
+    pub(crate) fn counts(&self, stage: usize, first: usize, end: usize, fit: Fit, least: bool) -> Counts {
+        let kinds = self.kinds(first, end);
+        match (least, self.all_fit(stage, first, end)) {
+            (false, true) => kinds.iter().map(all_fastest).collect(),
+            (false, false) if fit == Fit::Recomputing => {
+                self.mixed(stage, first, end).expect("the cut made it fit").1
+            }
+            _ => leanest(&kinds, self.frames[stage]),
+        }
+    }
+
+    /// Whether a run fits with every block at its fastest.
+    fn all_fit(&self, stage: usize, first: usize, end: usize) -> bool {
+        self.fixed(stage, first, end) + self.plain(stage, first, end).1 <= self.scene.limit.get()
+    }
+
+    /// What recomputation and split states do for each stage.
+    pub(crate) fn spared(&self, stages: &[StagePlan], versions: &[usize]) -> Vec<Spared> {
+        let of = |(s, stage): (usize, &StagePlan)| {
             let (first, end) = (stage.first as usize, (stage.first + stage.blocks) as usize);
             let (plain, bytes) = self.plain(s, first, end);
-            let kinds = self.kinds(first, end);
-            let fits = self.fixed(s, first, end) + bytes <= self.scene.limit.get();
-            let counts: Counts = match (least, fits) {
-                (false, true) => kinds.iter().map(all_fastest).collect(),
-                (false, false) if fit == Fit::Recomputing => {
-                    self.mixed(s, first, end).expect("the cut made it fit").1
-                }
-                _ => leanest(&kinds, self.frames[s]),
-            };
             let (mut time, mut frame, mut workspace) = (0, 0, 0);
-            for (kind, counts) in kinds.iter().zip(&counts) {
-                for (v, n) in kind.versions.iter().zip(counts).filter(|(_, n)| **n > 0) {
-                    (time, frame) = (time + v.time * n, frame + v.frame * n);
-                    workspace = v.workspace.max(workspace);
-                }
+            for k in first..end {
+                let v = &self.sizes[self.scene.blocks[k] as usize].versions[versions[k]];
+                (time, frame, workspace) = (time + v.time, frame + v.frame, v.workspace.max(workspace));
             }
-            let whole = self.of_states(first, end, &|s| s.whole);
-            spared.push(Spared {
+            let whole = self.of_states(first, end, true);
+            Spared {
                 recomputed: Bytes(bytes.saturating_sub(self.frames[s] * frame + workspace)),
                 time: time.saturating_sub(plain),
                 // Pieces of tiny parameters are padded, and may hold more than the whole.
-                split: Bytes(whole.saturating_sub(self.of_states(first, end, &|s| s.states))),
-            });
-            versions.extend(self.placed(first, end, &counts));
-        }
-        (versions, spared)
+                split: Bytes(whole.saturating_sub(self.of_states(first, end, false))),
+            }
+        };
+        stages.iter().enumerate().map(of).collect()
     }
 
-    /// Versions by block of a run, given how many of each class take each.
-    fn placed(&self, first: usize, end: usize, counts: &Counts) -> Vec<usize> {
+    /// What a run may be as a stage: where all is fastest that alone, since all else takes longer; where blocks must
+    /// recompute, each way to that none beats in both the backward and its end with all gradients summed. Where there are
+    /// too many ways, one that no way beats, and nothing for their counts.
+    pub(crate) fn ways(
+        &self,
+        stage: usize,
+        first: usize,
+        end: usize,
+        fit: Fit,
+    ) -> Vec<(Part, Option<Counts>)> {
+        let Some(least) = self.cost(stage, first, end, fit) else { return vec![] };
+        let kinds = self.kinds(first, end);
+        let fastest: Counts = kinds.iter().map(all_fastest).collect();
+        let part = |counts: &Counts| {
+            let versions = self.placed(first, end, counts);
+            self.time_of(stage, first, end, &versions).part()
+        };
+        if self.all_fit(stage, first, end) {
+            return vec![(part(&fastest), Some(fastest))];
+        }
+        let room = self.scene.limit.get() - self.fixed(stage, first, end);
+        let Some(all) = every(&kinds, self.frames[stage], room, MOST_WAYS) else {
+            let fast = part(&fastest);
+            let backward = least - fast.forward;
+            // Whatever recomputes, the first block's gradients are summed after all of backward.
+            let class = self.scene.blocks[first] as usize;
+            let synced = fast.synced.max(backward + self.own_of(class, first, end).sync);
+            return vec![(Part { backward, synced, ..fast }, None)];
+        };
+        let mut ways: Vec<(Part, Option<Counts>)> = all.into_iter().map(|c| (part(&c), Some(c))).collect();
+        ways.sort_by_key(|(p, _)| (p.backward, p.synced));
+        let mut soonest = u64::MAX;
+        ways.retain(|(p, _)| {
+            let sooner = p.synced < soonest;
+            soonest = soonest.min(p.synced);
+            sooner
+        });
+        ways
+    }
+
+    /// Least forward and backward of every block.
+    pub(crate) fn least(&self) -> Vec<(u64, u64)> {
+        let of = |c: &u32| {
+            let size = &self.sizes[*c as usize];
+            (size.forward, size.versions[0].time - size.forward)
+        };
+        self.scene.blocks.iter().map(of).collect()
+    }
+
+    /// Versions by block of a run, given how many of each class take each. The first recompute most: theirs is the part of
+    /// backward that most sums of gradients can overlap.
+    pub(crate) fn placed(&self, first: usize, end: usize, counts: &Counts) -> Vec<usize> {
         let mut queues: BTreeMap<u32, std::vec::IntoIter<usize>> = BTreeMap::new();
         for ((class, ..), counts) in self.here(first, end).zip(counts) {
             let mut order: Vec<usize> = (0..counts.len()).collect();

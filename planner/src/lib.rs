@@ -41,6 +41,7 @@ mod bounds;
 mod candidate;
 mod chain;
 mod closed_form;
+mod cut;
 mod eliminate;
 mod explain;
 mod family;
@@ -50,6 +51,8 @@ mod milp;
 mod no_fit;
 mod pricing;
 mod problem;
+#[cfg(test)]
+mod random;
 mod reach;
 mod report;
 mod search;
