@@ -10,6 +10,7 @@ use crate::eliminate::Weigh;
 use crate::family::{Chosen, Expanded, Family, Instance};
 use crate::pricing::Prices;
 use crate::space::Point;
+use crate::variants::{Variants, variants};
 use crate::work::Step;
 use meshwright_algebra::schedules::{in_flight, order};
 use meshwright_ir::{Axis, Bytes, Job, Recompute, StagePlan};
@@ -85,67 +86,30 @@ pub(crate) enum Fate {
 /// Solves a point; also how many block problems that took.
 pub(crate) fn solve_point(scene: &Scenario<'_>) -> (Fate, u64) {
     let frames = scene.frames();
-    let instance = scene.family.instance(scene.load(&frames));
-    let mut solved = 0;
-    let mut choose = |weigh| {
-        let (found, n) = instance.choose(weigh);
-        solved += n;
-        found
+    let (found, solved) = variants(scene, &frames);
+    let fate = match found {
+        Variants::None => Fate::Impossible("no strategies go together".into()),
+        Variants::Whole((fast, chain)) => {
+            Fate::Fits(Box::new(scene.finish(&chain, fast, Fit::Recomputing, scene.effort(None))))
+        }
+        Variants::Fitting(all) => {
+            let mut best: Option<Solved> = None;
+            for (chosen, chain) in all {
+                let effort = scene.effort(best.as_ref());
+                let next = scene.finish(&chain, chosen, Fit::Recomputing, effort);
+                if best.as_ref().is_none_or(|b| scene.rank(&next) < scene.rank(b)) {
+                    best = Some(next);
+                }
+            }
+            Fate::Fits(Box::new(best.expect("one was seen to fit")))
+        }
+        Variants::Short(all) => {
+            let finish = |(chosen, chain)| scene.finish(&chain, chosen, Fit::Unbounded, Effort::Least);
+            let least = all.into_iter().map(finish).min_by_key(Solved::peak);
+            Fate::Short(Box::new(least.expect("the smallest choice is one")))
+        }
     };
-    let Some(fast) = choose(Weigh::CostThenMemory) else {
-        return (Fate::Impossible("no strategies go together".into()), solved);
-    };
-    if !scene.smallest {
-        let chain = scene.chain(&instance, &fast, &frames);
-        if chain.fits(Fit::Plain) {
-            return (
-                Fate::Fits(Box::new(scene.finish(&chain, fast, Fit::Plain, scene.effort(None)))),
-                solved,
-            );
-        }
-    }
-    let small = choose(Weigh::MemoryThenCost).unwrap_or_else(|| fast.clone());
-    let fits = |chosen: &Chosen, fit| scene.chain(&instance, chosen, &frames).fits(fit);
-    let mut seen = vec![fast.clone(), small.clone()];
-    if !fits(&small, Fit::Recomputing) {
-        // With everything recomputed, states weigh more than frames.
-        let (lean, n) = scene.lean(&frames);
-        solved += n;
-        let short =
-            |c: Chosen| scene.finish(&scene.chain(&instance, &c, &frames), c, Fit::Unbounded, Effort::Least);
-        match lean {
-            Some(lean) if fits(&lean, Fit::Recomputing) => seen.push(lean),
-            lean => {
-                let all = [Some(small), lean].into_iter().flatten().map(short);
-                let least = all.min_by_key(Solved::peak).expect("the smallest choice is one");
-                return (Fate::Short(Box::new(least)), solved);
-            }
-        }
-    } else if !scene.smallest {
-        for fit in [Fit::Plain, Fit::Recomputing] {
-            if !fits(&fast, fit) && fits(&small, fit) {
-                walk(fast.clone(), small.clone(), &mut choose, &|c| fits(c, fit), &mut seen);
-            }
-        }
-    }
-    let mut tried: Vec<Chosen> = vec![];
-    for chosen in seen {
-        if !tried.contains(&chosen) {
-            tried.push(chosen);
-        }
-    }
-    let mut best: Option<Solved> = None;
-    for chosen in tried {
-        let chain = scene.chain(&instance, &chosen, &frames);
-        if chain.fits(Fit::Recomputing) {
-            let effort = scene.effort(best.as_ref());
-            let next = scene.finish(&chain, chosen, Fit::Recomputing, effort);
-            if best.as_ref().is_none_or(|b| scene.rank(&next) < scene.rank(b)) {
-                best = Some(next);
-            }
-        }
-    }
-    (Fate::Fits(Box::new(best.expect("one was seen to fit"))), solved)
+    (fate, solved)
 }
 
 /// Whether the smallest choice of a point fits.
@@ -154,29 +118,6 @@ pub(crate) fn smallest_fits(scene: &Scenario<'_>) -> bool {
     let instance = scene.family.instance(scene.load(&frames));
     let fits = |c: Chosen| scene.chain(&instance, &c, &frames).fits(Fit::Recomputing);
     instance.choose(Weigh::MemoryThenCost).0.is_some_and(fits) || scene.lean(&frames).0.is_some_and(fits)
-}
-
-/// Along the lower hull of (memory, cost), from a choice that does not fit and one that does towards where they meet;
-/// every choice found on the way goes to `seen`.
-fn walk(
-    mut over: Chosen,
-    mut under: Chosen,
-    choose: &mut dyn FnMut(Weigh) -> Option<Chosen>,
-    fits: &dyn Fn(&Chosen) -> bool,
-    seen: &mut Vec<Chosen>,
-) {
-    while over.memory > under.memory && under.cost > over.cost {
-        let weigh = Weigh::Sum { cost: over.memory - under.memory, memory: under.cost - over.cost };
-        let Some(found) = choose(weigh) else { break };
-        if weigh.of(found.cost, found.memory) >= weigh.of(over.cost, over.memory) {
-            break;
-        }
-        seen.push(found.clone());
-        match fits(&found) {
-            true => under = found,
-            false => over = found,
-        }
-    }
 }
 
 /// Takes the spare memory of a solved point into its most repeated class and solves that to proof.
@@ -231,13 +172,13 @@ impl<'a> Scenario<'a> {
     }
 
     /// Frames each stage holds at most.
-    fn frames(&self) -> Vec<u64> {
+    pub(crate) fn frames(&self) -> Vec<u64> {
         let m = self.point.micro_batches as u32;
         let of = |s| in_flight(&order(self.point.schedule, s, self.stages(), m));
         (0..self.stages()).map(of).collect()
     }
 
-    fn load(&self, frames: &[u64]) -> Load<'a> {
+    pub(crate) fn load(&self, frames: &[u64]) -> Load<'a> {
         Load {
             step: Step::of(&self.job.training, self.point.pieces()),
             prices: self.prices,
@@ -248,7 +189,7 @@ impl<'a> Scenario<'a> {
     }
 
     /// The choice with the least parameter states, whatever its frames, and how many block problems that took.
-    fn lean(&self, frames: &[u64]) -> (Option<Chosen>, u64) {
+    pub(crate) fn lean(&self, frames: &[u64]) -> (Option<Chosen>, u64) {
         let load = Load { in_flight: 0, ..self.load(frames) };
         self.family.instance(load).choose(Weigh::MemoryThenCost)
     }

@@ -136,7 +136,7 @@ impl Chain<'_, '_> {
 }
 
 /// A message between each stage and the next.
-fn hops(scene: &Scenario<'_>) -> Vec<u64> {
+pub(crate) fn hops(scene: &Scenario<'_>) -> Vec<u64> {
     let dtype = scene.job.training.precision.compute();
     let stride = scene.point.mesh.stride(Axis::Pp);
     let hop = |s: u32| scene.prices.hop(scene.family.boundary_elements, dtype, (s - 1) * stride);

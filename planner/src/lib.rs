@@ -38,6 +38,8 @@
 
 mod block;
 mod bounds;
+#[cfg(test)]
+mod brute;
 mod candidate;
 mod chain;
 mod closed_form;
@@ -62,6 +64,7 @@ mod space;
 mod stages;
 mod timing;
 mod values;
+mod variants;
 mod work;
 
 pub use block::Spec;
