@@ -35,10 +35,16 @@ pub(crate) struct Chain<'s, 'a> {
     sizes: Vec<Size>,
     /// Blocks of each class before each position.
     before: Vec<Vec<u64>>,
+    /// For each block the end of the blocks of its class that follow it.
+    alike: Vec<usize>,
     /// Bytes of the tensor between blocks.
     boundary: u64,
-    known: RefCell<BTreeMap<(usize, usize, usize), Option<u64>>>,
+    known: RefCell<BTreeMap<(usize, Same), Option<u64>>>,
 }
+
+/// What runs of the same classes in the same order have in common: where the neighbours alike of their first and of their
+/// last block end, and how many of each they hold.
+pub(crate) type Same = [usize; 4];
 
 /// What a block of a class takes.
 struct Size {
@@ -85,8 +91,22 @@ impl<'s, 'a> Chain<'s, 'a> {
             next[*class as usize] += 1;
             before.push(next);
         }
-        let mut chain =
-            Self { scene, frames, classes, sizes: vec![], before, boundary, known: RefCell::default() };
+        let mut alike: Vec<usize> = (1..=scene.blocks.len()).collect();
+        for k in (1..alike.len()).rev() {
+            if scene.blocks[k - 1] == scene.blocks[k] {
+                alike[k - 1] = alike[k];
+            }
+        }
+        let mut chain = Self {
+            scene,
+            frames,
+            classes,
+            sizes: vec![],
+            before,
+            alike,
+            boundary,
+            known: RefCell::default(),
+        };
         chain.sizes = (0..chain.classes.len()).map(|c| chain.size(c)).collect();
         chain
     }
@@ -196,12 +216,25 @@ impl<'s, 'a> Chain<'s, 'a> {
         if fit == Fit::Plain {
             return None;
         }
-        if let Some(known) = self.known.borrow().get(&(stage, first, end)) {
+        let key = (stage, self.same(first, end));
+        if let Some(known) = self.known.borrow().get(&key) {
             return *known;
         }
         let found = self.mixed(stage, first, end).map(|(time, _)| time);
-        self.known.borrow_mut().insert((stage, first, end), found);
+        self.known.borrow_mut().insert(key, found);
         found
+    }
+
+    /// What a run has in common with others.
+    pub(crate) fn same(&self, first: usize, end: usize) -> Same {
+        let (of_first, of_last) = (self.alike[first], self.alike[end - 1]);
+        match of_first == of_last {
+            true => [of_first, of_last, end - first, 0],
+            false => {
+                let start = (first..end).rev().find(|k| self.alike[*k] != of_last).map_or(first, |k| k + 1);
+                [of_first, of_last, of_first - first, end - start]
+            }
+        }
     }
 
     fn mixed(&self, stage: usize, first: usize, end: usize) -> Option<(u64, Counts)> {
@@ -223,11 +256,16 @@ impl<'s, 'a> Chain<'s, 'a> {
         split(self.scene.blocks.len(), self.frames.len(), &|s, first, end| self.cost(s, first, end, fit))
     }
 
+    /// Every block of a run at its fastest.
+    pub(crate) fn fastest(&self, first: usize, end: usize) -> Counts {
+        self.kinds(first, end).iter().map(all_fastest).collect()
+    }
+
     /// How many blocks of a run take each version: the fastest that fit, or those that hold least.
     pub(crate) fn counts(&self, stage: usize, first: usize, end: usize, fit: Fit, least: bool) -> Counts {
         let kinds = self.kinds(first, end);
         match (least, self.all_fit(stage, first, end)) {
-            (false, true) => kinds.iter().map(all_fastest).collect(),
+            (false, true) => self.fastest(first, end),
             (false, false) if fit == Fit::Recomputing => {
                 self.mixed(stage, first, end).expect("the cut made it fit").1
             }
@@ -273,12 +311,12 @@ impl<'s, 'a> Chain<'s, 'a> {
     ) -> Vec<(Part, Option<Counts>)> {
         let Some(least) = self.cost(stage, first, end, fit) else { return vec![] };
         let kinds = self.kinds(first, end);
-        let fastest: Counts = kinds.iter().map(all_fastest).collect();
+        let fastest = self.fastest(first, end);
         let part = |counts: &Counts| {
             let versions = self.placed(first, end, counts);
             self.time_of(stage, first, end, &versions).part()
         };
-        if self.all_fit(stage, first, end) {
+        if fit == Fit::Unbounded || self.all_fit(stage, first, end) {
             return vec![(part(&fastest), Some(fastest))];
         }
         let room = self.scene.limit.get() - self.fixed(stage, first, end);

@@ -3,7 +3,7 @@
 //! bound on that of every cut and every way to recompute.
 
 use crate::candidate::Scenario;
-use crate::chain::{Chain, Fit};
+use crate::chain::{Chain, Fit, Same};
 use crate::closed_form::{Breakdown, StageTime, step};
 use crate::levels::Counts;
 use crate::stages::{Answer, Part, Pipeline, Run, Stages, least, programme, trial};
@@ -38,9 +38,59 @@ pub(crate) enum Effort {
     Prove,
 }
 
+/// What runs of a chain may be, each found once.
+struct Known<'c, 's, 'a> {
+    chain: &'c Chain<'s, 'a>,
+    fit: Fit,
+    ways: RefCell<BTreeMap<(usize, Same), Ways>>,
+}
+
 type Ways = Rc<(Rc<Vec<Part>>, Vec<Option<Counts>>)>;
 
-impl Chain<'_, '_> {
+impl Known<'_, '_, '_> {
+    fn of(&self, stage: usize, first: usize, end: usize) -> Ways {
+        let look = || {
+            let (parts, counts) = self.chain.ways(stage, first, end, self.fit).into_iter().unzip();
+            Rc::new((Rc::new(parts), counts))
+        };
+        self.ways.borrow_mut().entry((stage, self.chain.same(first, end))).or_insert_with(look).clone()
+    }
+
+    /// Whether each way was looked at, and not only one that none beats.
+    fn all(&self) -> bool {
+        self.ways.borrow().values().all(|w| w.1.iter().all(Option::is_some))
+    }
+}
+
+impl<'s, 'a> Chain<'s, 'a> {
+    fn known<'c>(&'c self, fit: Fit) -> Known<'c, 's, 'a> {
+        Known { chain: self, fit, ways: RefCell::default() }
+    }
+
+    fn pipeline<'h>(&self, hop: &'h [u64]) -> Pipeline<'h> {
+        let scene = self.scene();
+        Pipeline {
+            hop,
+            schedule: scene.point.schedule,
+            micro_batches: scene.point.micro_batches,
+            clips: scene.job.training.clip > 0.0,
+        }
+    }
+
+    /// Whether some cut has a bound under this step, were memory no matter.
+    pub(crate) fn may_beat(&self, step: u64) -> bool {
+        let (hop, known) = (hops(self.scene()), self.known(Fit::Unbounded));
+        let fastest = self.cut(Fit::Unbounded).expect("every cut will do");
+        let runs = fastest.iter().map(|s| (s.first as usize, (s.first + s.blocks) as usize));
+        let counts = fastest.iter().map(|s| self.fastest(s.first as usize, (s.first + s.blocks) as usize));
+        if self.timed(runs.zip(counts), &hop).time.step < step {
+            return true;
+        }
+        let parts = |stage, first, end| known.of(stage, first, end).0.clone();
+        let problem = Stages { blocks: &self.least(), pipeline: self.pipeline(&hop), parts: &parts };
+        least(&problem, step).cut.is_some()
+    }
+
     /// Cuts the chain, whose stages must fit or need not.
     pub(crate) fn plan(&self, fit: Fit, effort: Effort) -> Cut {
         let scene = self.scene();
@@ -56,29 +106,14 @@ impl Chain<'_, '_> {
         if few {
             return best;
         }
-        let known: RefCell<BTreeMap<[usize; 3], Ways>> = RefCell::default();
-        let ways = |stage: usize, first: usize, end: usize| -> Ways {
-            let look = || {
-                let (parts, counts) = self.ways(stage, first, end, fit).into_iter().unzip();
-                Rc::new((Rc::new(parts), counts))
-            };
-            known.borrow_mut().entry([stage, first, end]).or_insert_with(look).clone()
-        };
-        let problem = Stages {
-            blocks: &self.least(),
-            pipeline: Pipeline {
-                hop: &hop,
-                schedule: scene.point.schedule,
-                micro_batches: scene.point.micro_batches,
-                clips: scene.job.training.clip > 0.0,
-            },
-            parts: &|stage, first, end| ways(stage, first, end).0.clone(),
-        };
+        let known = self.known(fit);
+        let parts = |stage, first, end| known.of(stage, first, end).0.clone();
+        let problem = Stages { blocks: &self.least(), pipeline: self.pipeline(&hop), parts: &parts };
         let blocks = scene.blocks.len();
         let of_runs = |cut: &[Run]| {
             let ends = cut.iter().skip(1).map(|r| r.0).chain([blocks]);
             let taken = cut.iter().zip(ends).enumerate().map(|(s, ((first, part), end))| {
-                let counts = ways(s, *first, end).1[*part].clone();
+                let counts = known.of(s, *first, end).1[*part].clone();
                 ((*first, end), counts.unwrap_or_else(|| self.counts(s, *first, end, fit, false)))
             });
             self.timed(taken, &hop)
@@ -110,7 +145,7 @@ impl Chain<'_, '_> {
                 best = of_runs(&cut);
             }
             // Ways that were not looked at one by one may be faster.
-            if tried.proven && known.borrow().values().all(|w| w.1.iter().all(Option::is_some)) {
+            if tried.proven && known.all() {
                 proved = upper.min(best.time.step);
             }
         }

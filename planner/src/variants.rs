@@ -58,9 +58,11 @@ pub(crate) fn variants<'s, 'a>(scene: &'s Scenario<'a>, frames: &'s [u64]) -> (V
         };
         return (found, solved + n);
     }
+    // Where not even the fastest beats the step that must be beaten, with memory to spare, slower ones will not.
+    let worth = !scene.smallest && fast.1.may_beat(scene.beat);
     let mut hull = vec![fast, small];
     let mut at = 0;
-    while at + 1 < hull.len() && !scene.smallest && hull.len() < MOST {
+    while worth && at + 1 < hull.len() && hull.len() < MOST {
         match between(&hull[at], &hull[at + 1], &mut choose) {
             Some(found) => hull.insert(at + 1, found),
             None => at += 1,
