@@ -19,7 +19,7 @@ use crate::random::Random;
 use crate::search::Search;
 use crate::space::{Point, enumerate};
 use fixtures::Sizes;
-use meshwright_algebra::{BlockCode, stage_memory};
+use meshwright_algebra::{StageBlock, stage_memory};
 use meshwright_cost_models::CostModel;
 use meshwright_ir::{Axis, Bytes, Job, Precision};
 use std::collections::{BTreeMap, BTreeSet};
@@ -229,8 +229,11 @@ fn times(chain: &Chain<'_, '_>, stage: usize, first: usize, end: usize) -> Vec<S
     let mut seen = BTreeSet::new();
     let mut all = vec![];
     for v in versions {
-        let code = |(k, l): (usize, &usize)| (scene.blocks[k], &chain.level(k, *l).code);
-        let codes: Vec<(u32, &BlockCode)> = (first..end).zip(&v).map(code).collect();
+        let block = |(k, l): (usize, &usize)| {
+            let (class, code) = (scene.blocks[k], &chain.level(k, *l).code);
+            StageBlock { class, code, storage: &chain.storage[class as usize] }
+        };
+        let codes: Vec<StageBlock<'_>> = (first..end).zip(&v).map(block).collect();
         if stage_memory(&scene.job.model, &codes, &chain.shape(stage)).peak <= scene.limit {
             let time = chain.time_of(stage, first, end, &v);
             if seen.insert((time.backward.clone(), time.forward)) {

@@ -13,7 +13,7 @@ use crate::space::Point;
 use crate::variants::{Variants, variants};
 use crate::work::Step;
 use meshwright_algebra::schedules::{in_flight, order};
-use meshwright_ir::{Axis, Bytes, Job, Recompute, StagePlan};
+use meshwright_ir::{Axis, Bytes, Job, Recompute, StagePlan, Storage};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -40,6 +40,8 @@ pub(crate) struct Solved {
     pub(crate) point: Point,
     pub(crate) chosen: Chosen,
     pub(crate) classes: Vec<Arc<Expanded>>,
+    /// How each class's parameters are stored.
+    pub(crate) storage: Vec<Vec<Storage>>,
     pub(crate) stages: Vec<StagePlan>,
     /// What backward recomputes, per block.
     pub(crate) recompute: Vec<Recompute>,
@@ -215,6 +217,7 @@ impl<'a> Scenario<'a> {
             point: self.point,
             chosen,
             classes: chain.classes.clone(),
+            storage: chain.storage.clone(),
             recompute: versions.iter().enumerate().map(level).collect(),
             spared: chain.spared(&stages, &versions),
             stages,

@@ -5,8 +5,8 @@ use crate::candidate::Scenario;
 use crate::family::{Expanded, Level};
 use crate::levels::{Counts, Kind, Version, every, fastest, leanest};
 use crate::stages::{Part, possible, split};
-use meshwright_algebra::{ALIGNMENT, BlockCode, Home, Scope, StageShape, stage_memory};
-use meshwright_ir::{AxisSet, Bytes, DType, StagePlan};
+use meshwright_algebra::{ALIGNMENT, Home, Scope, StageBlock, StageShape, stage_memory, storages};
+use meshwright_ir::{AxisSet, Bytes, DType, Gathering, StagePlan, Storage};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub(crate) struct Chain<'s, 'a> {
     /// Frames each stage holds.
     frames: &'s [u64],
     pub(crate) classes: Vec<Arc<Expanded>>,
+    /// How each class's parameters are stored.
+    pub(crate) storage: Vec<Vec<Storage>>,
     sizes: Vec<Size>,
     /// Blocks of each class before each position.
     before: Vec<Vec<u64>>,
@@ -97,10 +99,17 @@ impl<'s, 'a> Chain<'s, 'a> {
                 alike[k - 1] = alike[k];
             }
         }
+        let (point, stages) = (&scene.point, frames.len() as u32);
+        let stored = |(c, class): (usize, &Arc<Expanded>)| {
+            let model = &scene.job.model;
+            storages(model, c as u32, class.params(), stages, &point.mesh, point.storage())
+        };
+        let storage = classes.iter().enumerate().map(stored).collect();
         let mut chain = Self {
             scene,
             frames,
             classes,
+            storage,
             sizes: vec![],
             before,
             alike,
@@ -136,12 +145,10 @@ impl<'s, 'a> Chain<'s, 'a> {
         let owners: Vec<u32> =
             expanded.params().iter().filter_map(other).collect::<BTreeSet<_>>().into_iter().collect();
         let own = |mask: u64| {
-            let elsewhere = |p: &&Scope| {
-                other(p)
-                    .is_none_or(|o| owners.iter().position(|x| *x == o).is_none_or(|k| mask >> k & 1 == 0))
-            };
-            let params: Vec<&Scope> = expanded.params().iter().filter(elsewhere).collect();
-            self.own(class as u32, &params)
+            let at = |o: u32| owners.iter().position(|x| *x == o);
+            let elsewhere = |p: &Scope| other(p).and_then(at).is_none_or(|k| mask >> k & 1 == 0);
+            let all = expanded.params().iter().zip(self.storage[class].iter().copied());
+            self.own(&all.filter(|(p, _)| elsewhere(p)).collect::<Vec<_>>())
         };
         Size {
             forward: expanded.versions[0].forward,
@@ -152,18 +159,20 @@ impl<'s, 'a> Chain<'s, 'a> {
     }
 
     /// Bytes of these parameters with their states, as the accountant lays them out.
-    pub(crate) fn states(&self, class: u32, params: &[&Scope], shape: &StageShape) -> u64 {
-        let aligned = |bytes: Bytes| bytes.align(ALIGNMENT).get();
-        let states = u64::from(shape.precision.has_master()) + shape.optimizer.states();
-        let mut gradients: BTreeMap<(AxisSet, u64), u64> = BTreeMap::new();
+    pub(crate) fn states<'p>(&self, params: impl Iterator<Item = (&'p Scope, Storage)>) -> u64 {
+        let training = &self.scene.job.training;
+        let mesh = &self.scene.point.mesh;
+        let aligned = |dtype: DType, elements: u64| dtype.bytes(elements).align(ALIGNMENT).get();
+        let states = u64::from(training.precision.has_master()) + training.optimizer.states();
+        let mut gradients: BTreeMap<(AxisSet, Storage), u64> = BTreeMap::new();
         let mut total = 0;
-        for p in params {
-            let pieces = shape.pieces_of(&self.scene.job.model, class, p);
-            total += aligned(shape.precision.compute().bytes(p.elements));
-            total += states * aligned(DType::F32.bytes(p.elements / pieces));
-            *gradients.entry((p.sync, pieces)).or_default() += p.elements;
+        for (p, storage) in params {
+            let (whole, piece) = (p.elements, p.elements / storage.pieces(mesh));
+            total += aligned(training.precision.compute(), if storage.weight { piece } else { whole });
+            total += states * aligned(DType::F32, piece);
+            *gradients.entry((p.sync, storage)).or_default() += if storage.gradient { piece } else { whole };
         }
-        total + gradients.values().map(|n| aligned(DType::F32.bytes(*n))).sum::<u64>()
+        total + gradients.values().map(|n| aligned(DType::F32, *n)).sum::<u64>()
     }
 
     /// What the parameters of a block of a run take.
@@ -373,7 +382,9 @@ impl<'s, 'a> Chain<'s, 'a> {
             boundary_elements: self.scene.family.boundary_elements,
             precision: training.precision,
             optimizer: training.optimizer,
-            pieces: self.scene.point.pieces(),
+            mesh: self.scene.point.mesh,
+            gathering: Gathering::default(),
+            bucket: Bytes::ZERO,
         }
     }
 
@@ -381,8 +392,12 @@ impl<'s, 'a> Chain<'s, 'a> {
     pub(crate) fn peaks(&self, stages: &[StagePlan], versions: &[usize]) -> Vec<Bytes> {
         let peak = |(s, stage): (usize, &StagePlan)| {
             let (first, end) = (stage.first as usize, (stage.first + stage.blocks) as usize);
-            let code = |k: usize| (self.scene.blocks[k], &self.level(k, versions[k]).code);
-            let chain: Vec<(u32, &BlockCode)> = (first..end).map(code).collect();
+            let block = |k: usize| {
+                let class = self.scene.blocks[k];
+                let code = &self.level(k, versions[k]).code;
+                StageBlock { class, code, storage: &self.storage[class as usize] }
+            };
+            let chain: Vec<StageBlock<'_>> = (first..end).map(block).collect();
             stage_memory(&self.scene.job.model, &chain, &self.shape(s)).peak
         };
         stages.iter().enumerate().map(peak).collect()

@@ -5,9 +5,9 @@
 use crate::chain::{Chain, Own};
 use crate::closed_form::StageTime;
 use crate::work::Step;
-use meshwright_algebra::{Scope, StageShape};
+use meshwright_algebra::Scope;
 use meshwright_ir::program::{CollectiveKind, Kernel};
-use meshwright_ir::{Axis, AxisSet, DType};
+use meshwright_ir::{Axis, AxisSet, DType, Storage};
 use std::collections::BTreeMap;
 
 impl Chain<'_, '_> {
@@ -32,21 +32,21 @@ impl Chain<'_, '_> {
         }
     }
 
-    /// What a step does to these parameters of a block: those that are summed over the same axes and split alike together.
-    pub(crate) fn own(&self, class: u32, params: &[&Scope]) -> Own {
-        let (scene, shape) = (self.scene(), self.shape(0));
-        let model = &scene.job.model;
-        let step = Step::of(&scene.job.training, scene.point.pieces());
-        let prices = scene.prices;
+    /// What a step does to these parameters of a block: those that are summed over the same axes and stored alike together.
+    pub(crate) fn own(&self, params: &[(&Scope, Storage)]) -> Own {
+        let scene = self.scene();
+        let (step, prices) = (Step::of(&scene.job.training, scene.point.pieces()), scene.prices);
         let time = |k: &Kernel| prices.kernel(k);
-        let mut groups: BTreeMap<(AxisSet, u64), Vec<&Scope>> = BTreeMap::new();
-        for p in params {
-            groups.entry((p.sync, shape.pieces_of(model, class, p))).or_default().push(p);
+        let mut groups: BTreeMap<(AxisSet, Storage), Vec<&Scope>> = BTreeMap::new();
+        for (p, storage) in params {
+            groups.entry((p.sync, *storage)).or_default().push(*p);
         }
-        let whole = StageShape { pieces: (AxisSet::EMPTY, 1), ..shape };
-        let states = [shape, whole].map(|shape| self.states(class, params, &shape));
-        let mut own = Own { states, ..Own::default() };
-        for ((axes, pieces), members) in groups {
+        let stored = |whole: bool| {
+            self.states(params.iter().map(|(p, s)| (*p, if whole { Storage::WHOLE } else { *s })))
+        };
+        let mut own = Own { states: [stored(false), stored(true)], ..Own::default() };
+        for ((axes, storage), members) in groups {
+            let pieces = storage.pieces(&scene.point.mesh);
             let all: u64 = members.iter().map(|p| p.elements).sum();
             let update = |p: &&Scope| step.update_kernel(p.elements / pieces, p.decays, &time);
             own.sync += step.sync(axes, all, pieces > 1, prices);

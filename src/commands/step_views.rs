@@ -1,7 +1,7 @@
 //! A step, simulated or run, as the JSON object of the contract, and as the tables a person reads instead.
 
 use super::output::{pairs, table};
-use super::views::{Timing, count, seconds};
+use super::views::{Timing, count, seconds, stage_rows};
 use meshwright::{Ran, Simulated, mfu};
 use meshwright_cost_models::CostModel;
 use meshwright_ir::program::Program;
@@ -66,7 +66,9 @@ pub(crate) fn simulate_text(program: &Program, cluster: &Cluster, s: &Simulated)
     let step = s.summary.step_time.seconds();
     let limit = CostModel::new(cluster).memory_limit() + cluster.device.reserved;
     let mut stages = vec![["stage", "peak memory", "to spare"].map(String::from).to_vec()];
-    stages.extend(peaks(program, cluster).into_iter().enumerate().map(|(k, peak)| {
+    let peaks = peaks(program, cluster);
+    stages.extend(stage_rows(&peaks, |k| {
+        let peak = peaks[k];
         let spare = match peak <= limit {
             true => limit.saturating_sub(peak).to_string(),
             false => format!("{} short", peak.saturating_sub(limit)),

@@ -1,6 +1,6 @@
 //! A plan as the JSON object of the contract, and as the tables a person reads instead.
 
-use super::output::{pairs, table};
+use super::output::{items, pairs, table};
 use meshwright::facade::MFU_CONVENTION;
 use meshwright::mfu;
 use meshwright_ir::{Axis, Bytes, Plan, SearchReport};
@@ -210,8 +210,57 @@ fn describe(mesh: &meshwright_ir::Mesh, sp: bool) -> String {
 fn sharding(sharding: meshwright_ir::StateSharding) -> String {
     match sharding {
         meshwright_ir::StateSharding::None => String::new(),
-        meshwright_ir::StateSharding::Zero1 => format!(", {sharding}"),
+        meshwright_ir::StateSharding::Zero1
+        | meshwright_ir::StateSharding::Zero2
+        | meshwright_ir::StateSharding::Zero3 => format!(", {sharding}"),
     }
+}
+
+/// What takes the memory of the stage with the least to spare, largest first.
+fn fullest(plan: &Plan) -> String {
+    let p = &plan.prediction;
+    let peaks = p.peak_memory_bytes.iter().enumerate();
+    let (stage, peak) = peaks.max_by_key(|(k, peak)| (**peak, std::cmp::Reverse(*k))).expect("a stage");
+    let memory = meshwright_lowering::planned_memory(plan).expect("a plan of the search lowers");
+    let runtime = plan.job.cluster.device.reserved;
+    let mut parts: Vec<(&str, Bytes)> =
+        memory[stage].regions.iter().copied().chain([("the runtime's own", runtime)]).collect();
+    parts.retain(|(_, bytes)| *bytes > Bytes::ZERO);
+    parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let parts: Vec<String> = parts.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect();
+    let spare = p.memory_limit_bytes.saturating_sub(*peak);
+    format!("{stage}: fits with {spare} to spare; {}", parts.join(", "))
+}
+
+/// Stages that a table lists at most, and how many of the fullest it then keeps beside the first and the last.
+const STAGES_LISTED: usize = 16;
+const FULLEST_LISTED: usize = 6;
+
+/// One row a stage; of a deep pipeline the first, the last and the fullest, with what the rest have in common between.
+pub(crate) fn stage_rows(peaks: &[Bytes], row: impl Fn(usize) -> Vec<String>) -> Vec<Vec<String>> {
+    if peaks.len() <= STAGES_LISTED {
+        return (0..peaks.len()).map(row).collect();
+    }
+    let mut by_peak: Vec<usize> = (0..peaks.len()).collect();
+    by_peak.sort_by_key(|k| (std::cmp::Reverse(peaks[*k]), *k));
+    let mut listed: Vec<usize> =
+        by_peak.into_iter().take(FULLEST_LISTED).chain([0, peaks.len() - 1]).collect();
+    listed.sort_unstable();
+    listed.dedup();
+    let mut rows = vec![row(listed[0])];
+    for pair in listed.windows(2) {
+        let between = &peaks[pair[0] + 1..pair[1]];
+        if let (Some(least), Some(most)) = (between.iter().min(), between.iter().max()) {
+            let stages = match between.len() {
+                1 => (pair[0] + 1).to_string(),
+                _ => format!("{}–{}", pair[0] + 1, pair[1] - 1),
+            };
+            let range = if least == most { least.to_string() } else { format!("{least} – {most}") };
+            rows.push(vec![stages, range]);
+        }
+        rows.push(row(pair[1]));
+    }
+    rows
 }
 
 /// The plan in one line.
@@ -238,17 +287,15 @@ pub(crate) fn plan_text(plan: &Plan) -> String {
         1 => job.model.block_name(s.first),
         n => format!("{} … {}", job.model.block_name(s.first), job.model.block_name(s.first + n - 1)),
     };
+    let limit = p.memory_limit_bytes;
     let mut rows = vec![["stage", "peak memory", "to spare", "blocks"].map(String::from).to_vec()];
-    rows.extend(plan.stages.iter().zip(&p.peak_memory_bytes).enumerate().map(|(k, (stage, peak))| {
-        vec![
-            k.to_string(),
-            peak.to_string(),
-            p.memory_limit_bytes.saturating_sub(*peak).to_string(),
-            blocks(stage),
-        ]
+    rows.extend(stage_rows(&p.peak_memory_bytes, |k| {
+        let peak = p.peak_memory_bytes[k];
+        vec![k.to_string(), peak.to_string(), limit.saturating_sub(peak).to_string(), blocks(&plan.stages[k])]
     }));
     text += &table(&rows);
     let rows = [
+        vec!["fullest stage".into(), fullest(plan)],
         vec![
             "step time".into(),
             format!(
@@ -299,6 +346,11 @@ pub(crate) fn plan_text(plan: &Plan) -> String {
         text += &table(&rows);
     }
     text
+}
+
+/// Why this plan, for a person.
+pub(crate) fn why_text(plan: &Plan) -> String {
+    format!("\n  why this plan\n{}", items(plan.why.iter().map(String::as_str)))
 }
 
 /// `1 rank`, `4 ranks`.

@@ -15,7 +15,7 @@ fn plan(dp: u32, tp: u32, pp: u32, sp: bool, schedule: Schedule) -> Plan {
         "rms_norm_eps":1e-5,"rope_theta":10000.0,"hidden_act":"silu","tie_word_embeddings":false}"#;
     let model = meshwright_zoo::model_from_config("llama.json", "llama-like", config).unwrap();
     let (micro_batch, global_batch, sequence) = (1, 8 * u64::from(dp), 2048);
-    let shape = Shape { model, dp, tp, pp, sp, micro_batch, global_batch, sequence, schedule };
+    let shape = Shape { model, dp, fsdp: 1, tp, pp, sp, micro_batch, global_batch, sequence, schedule };
     let mut plan = plans::plan(&shape, &mut plans::megatron(sp)).expect("even sizes convert");
     let (cluster, _) = meshwright_zoo::cluster("h100-sxm", Some(dp * tp * pp / 8), Path::new("")).unwrap();
     plan.job.cluster = cluster;

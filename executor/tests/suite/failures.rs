@@ -24,7 +24,7 @@ buffer 0 f32 2 @0 weight
 buffer 1 f32 1 @256 scalar
 buffer 2 i32 2 @512 workspace
 buffer 0 f32 2 @768 gradient
-param w 4 (tp) ones decays=true piece=- w=0 m=- g=3 s=-
+param w 4 (tp) ones decays=true storage=- w=0 m=- g=3 s=-
 k0 s0 mb=0 b=0 r=- w=2 a=-
 k1 s0 mb=0 b=0 r=0 w=1 a=-
 c0 s1 mb=0 b=0 r=1 w=1 a=1

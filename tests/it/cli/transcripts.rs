@@ -230,6 +230,9 @@ fn from_plan_to_report() {
               #  # MiB  # GiB  embed … layer.#
               #  # MiB  # GiB  layer.# … head
 
+              fullest stage  #: fits with # GiB to spare; the runtime's own # MiB, optimizer moments #
+              MiB, activations # MiB, weights # MiB, gradients # MiB, workspace # KiB,
+              boundary # KiB
               step time  # ms  (# ms – # ms)
               recompute  none
               throughput  # tokens/s
@@ -241,6 +244,20 @@ fn from_plan_to_report() {
 
               next best  step  peak memory
               pp # · tp # micro-batch # gpipe  # ms  # MiB
+
+              why this plan
+              - the fastest of the # plans simulated: the next takes # % longer
+              - # plans fit, of # points of the space
+              - closed form # ms: kernels # ms (# %), exposed communication # µs (# %), bubble # ms
+              (# %), gradients # ps (# %), update # ms (# %)
+              - peak memory # MiB of # GiB, on stage #
+              - no plan of this space simulates faster than # ms: this one takes # times that
+              - sp true → false: step +# %, kernels +# %, communication +# %, bubble +# %, memory +#
+              KiB
+              - micro-batch # → #: step +# %, kernels -# %, communication +# %, bubble +# %, memory +#
+              KiB
+              - micro-batch # → # sp true → false: step +# %, communication +# %, bubble +# %, memory
+              +# KiB
             --- stderr
             written: plan.json
             --- exit 0
@@ -336,6 +353,9 @@ fn auto() {
               stage  peak memory  to spare  blocks
               #  # MiB  # GiB  embed … head
 
+              fullest stage  #: fits with # GiB to spare; the runtime's own # MiB, weights # MiB,
+              gradients # MiB, optimizer moments # MiB, activations # MiB, workspace #
+              KiB
               step time  # ms  (# ms – # ms)
               recompute  none
               throughput  # tokens/s
