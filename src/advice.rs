@@ -8,13 +8,11 @@ use meshwright_cost_models::CostModel;
 use meshwright_ir::program::Checked;
 use meshwright_ir::{Axis, Bytes, Candidate, Need, Plan, Recompute};
 use meshwright_reports::{Action, Basis};
-use meshwright_simulator::{Options, simulate};
+use meshwright_simulator::{Options, Partition, Ranks, step_time};
 use rayon::prelude::*;
 
 /// Instructions to simulate beyond which the changes are left untried: a few seconds.
 const MOST_INSTRUCTIONS: u64 = 3_000_000;
-/// Steps of up to so many instructions may be simulated rank by rank.
-const WHOLE: u64 = 1 << 18;
 /// A gain below this share of the step is not worth a line.
 const LEAST: f64 = 0.005;
 
@@ -29,24 +27,18 @@ struct Try {
 pub fn advice(plan: &Plan, program: &Checked) -> Vec<Action> {
     let mut actions: Vec<Action> = more_memory(plan).into_iter().collect();
     let own = CostModel::new(&plan.job.cluster);
-    if affordable(plan, program) && facade::check_length(program, &own, 1.0).is_ok() {
-        let options = Options::auto(program);
-        let now = simulate(program, &own, &options).step_time.seconds();
+    let folded = Options { ranks: Ranks::Representatives, ..Options::default() };
+    let affordable = Partition::of(program, &own, &folded).instructions(program) <= MOST_INSTRUCTIONS;
+    if affordable && facade::check_length(program, &own, 1.0).is_ok() {
+        let now = step_time(program, &own, &folded).seconds();
         let tried: Vec<Option<Action>> =
-            tries(plan).par_iter().map(|t| tried(plan, program, now, t)).collect();
+            tries(plan).par_iter().map(|t| tried(plan, program, &folded, now, t)).collect();
         actions.extend(tried.into_iter().flatten());
     }
     actions.retain(|a| a.gain >= LEAST);
     // A stable sort: equals stay in the order of the list.
     actions.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     actions
-}
-
-fn affordable(plan: &Plan, program: &Checked) -> bool {
-    let (ranks, own) = (u64::from(plan.mesh.ranks()), program.instructions());
-    let all = own * (ranks / program.roles.len() as u64);
-    // Large steps are simulated by representatives.
-    (if all <= WHOLE { all } else { own }) <= MOST_INSTRUCTIONS
 }
 
 fn tries(plan: &Plan) -> Vec<Try> {
@@ -62,7 +54,7 @@ fn tries(plan: &Plan) -> Vec<Try> {
     let batch = plan.job.training.global_batch;
     let double =
         format!("{} sequences a step instead of {batch}, more micro-batches to fill the pipeline", 2 * batch);
-    if plan.mesh.degree(Axis::Pp) > 1 || plan.mesh.degree(Axis::Dp) > 1 {
+    if plan.mesh.degree(Axis::Pp) > 1 || plan.mesh.replicas() > 1 {
         let double = if plan.mesh.degree(Axis::Pp) > 1 {
             double
         } else {
@@ -84,7 +76,7 @@ fn tries(plan: &Plan) -> Vec<Try> {
 }
 
 /// Simulates the plan, whose step takes `now` seconds, under one change; `None` where the plan does not stand it.
-fn tried(plan: &Plan, program: &Checked, now: f64, t: &Try) -> Option<Action> {
+fn tried(plan: &Plan, program: &Checked, folded: &Options, now: f64, t: &Try) -> Option<Action> {
     let after = fields::changed(plan, &t.path, &t.amount).ok()?;
     let lowered;
     let program = if t.path.starts_with("cluster.") {
@@ -100,7 +92,7 @@ fn tried(plan: &Plan, program: &Checked, now: f64, t: &Try) -> Option<Action> {
     let limit = cost.memory_limit() + reserved;
     let peak = program.planned_peaks().into_iter().max().unwrap_or_default() + reserved;
     let short = peak.saturating_sub(limit);
-    let step = simulate(program, &cost, &Options::auto(program)).step_time.seconds();
+    let step = step_time(program, &cost, folded).seconds();
     // Per token, so that a longer step of more tokens compares.
     let tokens = after.tokens() as f64 / plan.tokens() as f64;
     Some(Action {

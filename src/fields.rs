@@ -85,7 +85,9 @@ fn with_recompute(mut plan: Plan, amount: &Amount) -> Result<Plan, Failure> {
         Amount::To(word) => {
             word.parse().map_err(|e: String| Failure::new(format!("{RECOMPUTE}: {e}"), ""))?
         }
-        Amount::Times(x) => return Err(wrong(RECOMPUTE, &format!("{x}x"), "write none, selective or full")),
+        Amount::Times(x) => {
+            return Err(wrong(RECOMPUTE, &format!("{x}x"), "write none, gathers, selective or full"));
+        }
     };
     plan.recompute.fill(level);
     Ok(plan)

@@ -81,10 +81,12 @@ fn of_op(op: &Op, batch: u64, sequence: u64) -> Ceiling {
         | Op::Rope { .. }
         | Op::Activation { .. }
         | Op::Gate { .. }
+        | Op::Dropout { .. }
         | Op::Add { .. }
         | Op::CrossEntropy { .. } => 0.0,
     };
-    let activations = sum(&expr.inputs) + elements(&expr.output) + sum(&expr.aux) + tokens;
+    let aux: f64 = expr.aux.iter().map(|a| elements(&a.dims)).sum();
+    let activations = sum(&expr.inputs) + elements(&expr.output) + aux + tokens;
     let params = sum(&expr.params);
     Ceiling { nodes: 1.0, activations, params, largest: flops.max(BYTES * (activations + params)) }
 }
@@ -100,7 +102,11 @@ mod tests {
     fn no_kernel_counts_more() {
         let ops = [
             Op::Linear { input: 96, output: 64, input_grain: 1, output_grain: 1 },
-            Op::Attention { heads: 8, kv_heads: 2, head_dim: 16, causal: false, window: None },
+            Op::attention(8, 2, 16, false, None),
+            "attention[heads=8 kv_heads=2 head_dim=16 causal=true window=0 core=eager rate=0.1 site=0]"
+                .parse()
+                .unwrap(),
+            "dropout[width=96 rate=0.1 site=0]".parse().unwrap(),
             Op::CrossEntropy { vocab: 300 },
             Op::Add { width: 96 },
         ];

@@ -3,7 +3,7 @@
 
 use crate::{Dim, Expr, Slot, signature};
 use meshwright_ir::program::{Kernel, OpKernel, Pass};
-use meshwright_ir::{Bytes, DType, Flops, Model, Op, Optimizer, WorkClass};
+use meshwright_ir::{AttentionCore, Bytes, DType, Flops, Model, Op, Optimizer, WorkClass};
 
 /// Counted work of one kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub fn kernel_work(kernel: &Kernel) -> Work {
     match kernel {
         Kernel::Op(k) => op_work(k),
         Kernel::Add { elements, dtype } => memory(WorkClass::Memory, dtype.bytes(3 * elements), *dtype),
-        Kernel::Slice { outer, whole, inner, axes: _, dtype } => {
-            memory(WorkClass::Memory, dtype.bytes(2 * outer * whole * inner), *dtype)
+        Kernel::Slice { outer, piece, inner, axes: _, dtype } => {
+            memory(WorkClass::Memory, dtype.bytes(2 * outer * piece * inner), *dtype)
         }
         Kernel::Pack { outer, parts, inner, dtype } | Kernel::Unpack { outer, parts, inner, dtype } => {
             memory(WorkClass::Memory, dtype.bytes(2 * outer * parts * inner), *dtype)
@@ -65,21 +65,26 @@ fn op_work(k: &OpKernel) -> Work {
         (Op::Norm { .. }, _) => WorkClass::Norm,
         (Op::Rope { .. }, _) => WorkClass::Rope,
         (Op::Activation { .. } | Op::Gate { .. }, _) => WorkClass::Activation,
-        (Op::Bias { .. } | Op::Add { .. }, _) => WorkClass::Memory,
+        (Op::Bias { .. } | Op::Dropout { .. } | Op::Add { .. }, _) => WorkClass::Memory,
         (Op::CrossEntropy { .. }, _) => WorkClass::Loss,
     };
     let flops = match &k.op {
         Op::Linear { .. } => 2 * batch * sequence * x[2] * x[3],
-        Op::Attention { heads, kv_heads, head_dim, causal, window } => {
-            // Two products forward (scores, values), five backward (scores again, and four gradients).
-            let products = if k.pass == Pass::Forward { 2 } else { 5 };
-            let pairs = attended_pairs(sequence, *causal, *window);
+        Op::Attention { heads, kv_heads, head_dim, causal, window, core, .. } => {
+            // Two products forward (scores, values); backward four gradients and, where they were not kept, the scores
+            // again. Only a fused core leaves out the pairs that it masks.
+            let (backward, pairs) = match core {
+                AttentionCore::Fused => (5, attended_pairs(sequence, *causal, *window)),
+                AttentionCore::Eager => (4, sequence * sequence),
+            };
+            let products = if k.pass == Pass::Forward { 2 } else { backward };
             2 * products * batch * (x[2] * heads / kv_heads) * head_dim * pairs
         }
         Op::Embedding { .. }
         | Op::Bias { .. }
         | Op::Norm { .. }
         | Op::Rope { .. }
+        | Op::Dropout { .. }
         | Op::Activation { .. }
         | Op::Gate { .. } => 0,
         Op::Add { .. } | Op::CrossEntropy { .. } => 0,
@@ -88,6 +93,12 @@ fn op_work(k: &OpKernel) -> Work {
         // Rows touched, not the whole table: read and write of each row forward; backward reads a row, adds to one.
         (Op::Embedding { .. }, Pass::Forward) => k.dtype.bytes(2 * batch * sequence * x[3]),
         (Op::Embedding { .. }, _) => k.dtype.bytes(3 * batch * sequence * x[3]),
+        // Between the separate kernels of an eager core, scores go through memory: scaled and masked before the softmax,
+        // read again by dropout and by the product with the values; backward, the gradients of each.
+        (Op::Attention { core: AttentionCore::Eager, .. }, _) => {
+            let scores = k.dtype.bytes(elements(&expr.aux[0].dims, x));
+            operands(k, &expr).into_iter().sum::<Bytes>() + scores * 4
+        }
         _ => operands(k, &expr).into_iter().sum(),
     };
     Work { class, flops: Flops(flops), bytes, dtype: k.dtype }
@@ -103,7 +114,10 @@ fn operands(k: &OpKernel, expr: &Expr) -> Vec<Bytes> {
         Slot::ParamGradient(p) => DType::F32
             .bytes(elements(&expr.params[*p as usize], &k.extents) * if k.accumulate { 2 } else { 1 }),
         Slot::Output | Slot::OutputGradient => k.dtype.bytes(elements(&expr.output, &k.extents)),
-        Slot::Aux(a) => DType::F32.bytes(elements(&expr.aux[*a as usize], &k.extents)),
+        Slot::Aux(a) => {
+            let aux = &expr.aux[*a as usize];
+            aux.store.dtype(k.dtype).bytes(elements(&aux.dims, &k.extents))
+        }
         Slot::Ids => DType::I32.bytes(k.extents[0] * k.extents[1]),
     };
     let signature = signature(&k.op, k.pass);
@@ -132,6 +146,7 @@ pub fn model_flops(model: &Model, sequence: u64) -> (Flops, Flops) {
         | Op::Bias { .. }
         | Op::Norm { .. }
         | Op::Rope { .. }
+        | Op::Dropout { .. }
         | Op::Activation { .. }
         | Op::Gate { .. } => 0,
         Op::Add { .. } | Op::CrossEntropy { .. } => 0,

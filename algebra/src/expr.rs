@@ -2,7 +2,7 @@
 //! assignment of mesh axes to indices determines all layouts, forward and backward. Invariant: dims and indices are
 //! listed in the order of [`Op::indices`].
 
-use meshwright_ir::{IdSource, Op};
+use meshwright_ir::{AttentionCore, DType, IdSource, Op};
 
 /// How long an index is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,37 @@ pub struct Dim {
     pub unit: u64,
 }
 
+/// What forward keeps beside inputs and output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Aux {
+    /// Its dims.
+    pub dims: Vec<Dim>,
+    /// How its elements are stored.
+    pub store: Store,
+}
+
+/// How an auxiliary tensor is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Store {
+    /// In fp32, whatever the run computes in: statistics.
+    Fp32,
+    /// In the compute type, like activations.
+    Compute,
+    /// In a byte: masks.
+    Byte,
+}
+
+impl Store {
+    /// The element type in a run that computes in `compute`.
+    pub fn dtype(self, compute: DType) -> DType {
+        match self {
+            Store::Fp32 => DType::F32,
+            Store::Compute => compute,
+            Store::Byte => DType::U8,
+        }
+    }
+}
+
 /// An op as an index expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expr {
@@ -48,8 +79,8 @@ pub struct Expr {
     pub params: Vec<Vec<Dim>>,
     /// The output.
     pub output: Vec<Dim>,
-    /// What forward keeps beside inputs and output: log-sum-exp, softmax statistics.
-    pub aux: Vec<Vec<Dim>>,
+    /// What forward keeps beside inputs and output: log-sum-exp, softmax statistics, scores, masks of dropout.
+    pub aux: Vec<Aux>,
     /// An index that the op reduces by collectives of its own, so that cutting it leaves no partial output.
     pub reduced_inside: Option<u8>,
 }
@@ -62,6 +93,10 @@ const fn units(index: u8, unit: u64) -> Dim {
 }
 const fn fixed(unit: u64) -> Dim {
     Dim { index: None, unit }
+}
+
+fn aux(store: Store, dims: Vec<Dim>) -> Aux {
+    Aux { dims, store }
 }
 
 impl Expr {
@@ -111,10 +146,23 @@ impl Expr {
             Op::Rope { heads, head_dim, .. } => pointwise(1, heads * head_dim, *head_dim, true, vec![]),
             Op::Activation { width, .. } => pointwise(1, *width, 1, true, vec![]),
             Op::Gate { width, .. } | Op::Add { width } => pointwise(2, *width, 1, true, vec![]),
-            Op::Attention { heads, kv_heads, head_dim, .. } => {
+            Op::Dropout { width, .. } => {
+                let x = pointwise(1, *width, 1, true, vec![]);
+                Expr { aux: vec![aux(Store::Byte, x.output.clone())], ..x }
+            }
+            Op::Attention { heads, kv_heads, head_dim, core, dropout, .. } => {
                 // Keys and values need every position, so the sequence stays whole inside the op.
                 let whole = Index { cuttable: false, ..sequence };
                 let group = heads / kv_heads;
+                let scores = |store| aux(store, vec![b, units(2, group), s, s]);
+                let aux = match (core, dropout) {
+                    (AttentionCore::Fused, _) => vec![aux(Store::Fp32, vec![b, units(2, group), s])],
+                    // Without dropout its output is the softmax's.
+                    (AttentionCore::Eager, None) => vec![scores(Store::Compute)],
+                    (AttentionCore::Eager, Some(_)) => {
+                        vec![scores(Store::Compute), scores(Store::Byte), scores(Store::Compute)]
+                    }
+                };
                 Expr {
                     indices: vec![batch, whole, index("h", *kv_heads, 1, true)],
                     inputs: vec![
@@ -124,7 +172,7 @@ impl Expr {
                     ],
                     params: vec![],
                     output: vec![b, s, units(2, group * head_dim)],
-                    aux: vec![vec![b, units(2, group), s]],
+                    aux,
                     reduced_inside: None,
                 }
             }
@@ -133,7 +181,7 @@ impl Expr {
                 inputs: vec![vec![b, s, dim(2)]],
                 params: vec![],
                 output: vec![fixed(1)],
-                aux: vec![vec![b, s], vec![fixed(2), b, s]],
+                aux: vec![aux(Store::Fp32, vec![b, s]), aux(Store::Fp32, vec![fixed(2), b, s])],
                 reduced_inside: Some(2),
             },
         }
@@ -149,6 +197,7 @@ impl Expr {
             | Op::Norm { .. }
             | Op::Rope { .. }
             | Op::Attention { .. }
+            | Op::Dropout { .. }
             | Op::Activation { .. }
             | Op::Gate { .. }
             | Op::Add { .. } => false,

@@ -22,7 +22,7 @@ pub use conversions::class_plan;
 pub use convert::{Converter, Price, apply, step_elements};
 pub use count::{Work, kernel_work, model_flops};
 pub use expand::{BlockAction, BlockCode, BlockInstruction, Home, Scope, Tensor, expand, scopes};
-pub use expr::{Dim, Expr, Extent, Index};
+pub use expr::{Aux, Dim, Expr, Extent, Index, Store};
 pub use memory::{
     ALIGNMENT, BlockPlace, GradientGroup, ParamPlace, Scattered, StageBlock, StageMemory, StageShape,
     accumulates, gradient_groups, stage_memory,
@@ -31,4 +31,4 @@ pub use recompute::recompute;
 pub use signature::{Signature, Slot, gradient_aliases, signature};
 pub use storage::{may_store, storages, storages_of};
 pub use strategy::{OpLayouts, Shapes, layouts, may_cut, strategies};
-pub use turns::turns;
+pub use turns::{Turn, turns};

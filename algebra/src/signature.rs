@@ -2,8 +2,8 @@
 //! reads of forward's tensors is what has to be kept.
 
 use crate::Expr;
-use meshwright_ir::Op;
 use meshwright_ir::program::Pass;
+use meshwright_ir::{AttentionCore, Op};
 
 /// A tensor in its part for one op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,12 +60,23 @@ pub fn signature(op: &Op, pass: Pass) -> Option<Signature> {
         }
         (_, Pass::Max | Pass::Sum) => None,
         (Op::Attention { .. }, Pass::Forward) => {
-            some(vec![Input(0), Input(1), Input(2)], vec![Output, Aux(0)])
+            let kept = (0..Expr::of(op).aux.len() as u8).map(Aux);
+            some(vec![Input(0), Input(1), Input(2)], [Output].into_iter().chain(kept).collect())
         }
-        (Op::Attention { .. }, Pass::BackwardInput) => some(
-            vec![OutputGradient, Input(0), Input(1), Input(2), Output, Aux(0)],
-            vec![InputGradient(0), InputGradient(1), InputGradient(2)],
-        ),
+        (Op::Attention { core, .. }, Pass::BackwardInput) => {
+            let kept = (0..Expr::of(op).aux.len() as u8).map(Aux);
+            let inputs = [OutputGradient, Input(0), Input(1), Input(2)].into_iter();
+            // A core that keeps the softmax has no use for the output.
+            let output = (*core == AttentionCore::Fused).then_some(Output);
+            some(
+                inputs.chain(output).chain(kept).collect(),
+                vec![InputGradient(0), InputGradient(1), InputGradient(2)],
+            )
+        }
+        (Op::Dropout { .. }, Pass::Forward) => some(vec![Input(0)], vec![Output, Aux(0)]),
+        (Op::Dropout { .. }, Pass::BackwardInput) => {
+            some(vec![OutputGradient, Aux(0)], vec![InputGradient(0)])
+        }
         (_, Pass::Forward) => {
             let inputs = (0..op.arity() as u8).map(Input).collect();
             some(ids(with_params(inputs)), vec![Output])
@@ -92,6 +103,7 @@ pub fn signature(op: &Op, pass: Pass) -> Option<Signature> {
         (
             Op::Rope { .. }
             | Op::Attention { .. }
+            | Op::Dropout { .. }
             | Op::Activation { .. }
             | Op::Gate { .. }
             | Op::Add { .. }
@@ -110,6 +122,7 @@ pub fn gradient_aliases(op: &Op) -> bool {
         | Op::Norm { .. }
         | Op::Rope { .. }
         | Op::Attention { .. }
+        | Op::Dropout { .. }
         | Op::Activation { .. }
         | Op::Gate { .. }
         | Op::CrossEntropy { .. } => false,

@@ -5,23 +5,32 @@
 use crate::schedules::Task;
 use meshwright_ir::Gathering;
 
-/// The block of each turn, in order. `gathers` says of each block of the stage whether any of its weights are split. Where
+/// A turn of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turn {
+    /// Block of the stage.
+    pub block: u32,
+    /// Micro-batch of its first pass.
+    pub micro_batch: u32,
+}
+
+/// The turns of a stage, in order. `gathers` says of each block of the stage whether any of its weights are split. Where
 /// weights stay whole until the step ends, a block has one turn, counted from its first pass.
-pub fn turns(order: &[Task], gathers: &[bool], gathering: Gathering) -> Vec<u32> {
+pub fn turns(order: &[Task], gathers: &[bool], gathering: Gathering) -> Vec<Turn> {
     let blocks = || (0..gathers.len() as u32).filter(|b| gathers[*b as usize]);
-    let passes = order.iter().flat_map(|task| -> Vec<u32> {
+    let turn = |micro_batch| move |block| Turn { block, micro_batch };
+    if !gathering.reshard_after_forward {
+        return blocks().map(turn(0)).collect();
+    }
+    let passes = order.iter().flat_map(|task| -> Vec<Turn> {
         match task {
-            Task::F(_) => blocks().collect(),
-            Task::B(_) => blocks().rev().collect(),
+            Task::F(k) => blocks().map(turn(*k)).collect(),
+            Task::B(k) => blocks().rev().map(turn(*k)).collect(),
         }
     });
-    if gathering.reshard_after_forward {
-        let mut turns: Vec<u32> = passes.collect();
-        turns.dedup();
-        turns
-    } else {
-        blocks().collect()
-    }
+    let mut turns: Vec<Turn> = passes.collect();
+    turns.dedup_by_key(|t| t.block);
+    turns
 }
 
 #[cfg(test)]
@@ -34,7 +43,8 @@ mod tests {
     fn neighbouring_passes_of_a_block_share_a_gather() {
         let turns = |schedule, m, gathers: &[bool], reshard_after_forward| {
             let gathering = Gathering { reshard_after_forward, prefetch: 1 };
-            turns(&order(schedule, 0, 1, m), gathers, gathering)
+            let turns = turns(&order(schedule, 0, 1, m), gathers, gathering);
+            turns.into_iter().map(|t| t.block).collect::<Vec<_>>()
         };
         let (gpipe, fb) = (Schedule::Gpipe, Schedule::OneForwardOneBackward);
         assert_eq!(turns(fb, 2, &[true; 3], true), [0, 1, 2, 1, 0, 1, 2, 1, 0]);

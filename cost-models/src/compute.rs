@@ -51,7 +51,7 @@ impl CostModel {
             DType::F8 => &[DType::F8, DType::Bf16, DType::F16, DType::F32],
             DType::Bf16 => &[DType::Bf16, DType::F16, DType::F32],
             DType::F16 => &[DType::F16, DType::Bf16, DType::F32],
-            DType::F32 | DType::I32 => &[DType::F32],
+            DType::F32 | DType::I32 | DType::U8 => &[DType::F32],
         };
         let own = wider.iter().find_map(|d| peak.get(d).copied());
         let slowest = || peak.values().copied().min_by(|a, b| a.get().total_cmp(&b.get()));

@@ -109,6 +109,7 @@ fn attend(batch: usize, sequence: usize, heads: usize, head_dim: usize) -> [Samp
         scale: 1.0 / (head_dim as f32).sqrt(),
         mask: Mask::Causal,
         window: None,
+        dropping: None,
     };
     let n = batch * sequence * heads * head_dim;
     let (q, k, v, dy) = (noise(n), noise(n), noise(n), noise(n));

@@ -198,6 +198,7 @@ impl RankRun<'_, '_> {
             ((step + 1) as f64 / self.options.warmup as f64).min(1.0)
         };
         let settings = StepSettings {
+            seed: self.options.seed,
             step,
             updates: self.scaler.updates,
             loss_scale: self.scaler.scale,

@@ -33,7 +33,7 @@ pub use layout::Layout;
 pub use load::{AxisLoad, LevelLoad, Load};
 pub use mesh::{Axis, AxisSet, Coords, Mesh};
 pub use model::{BlockClass, BlockRun, Model, Node, Tie, Value};
-pub use op::{ActivationKind, IdSource, Init, NormKind, Op, ParamSpec, Real};
+pub use op::{ActivationKind, AttentionCore, Dropout, IdSource, Init, NormKind, Op, ParamSpec, Real};
 pub use pin::{Comparison, Pin, PinKey};
 pub use plan::{
     Algorithm, Alternative, Candidate, ClassPlan, Copy, GradientPath, Plan, Prediction, Recompute, Schedule,

@@ -247,6 +247,13 @@ impl Model {
         unique("model.classes".into(), self.classes.iter().map(|c| c.name.as_str()).collect())?;
         for class in &self.classes {
             unique(format!("model.{}", class.name), class.nodes.iter().map(|n| n.name.as_str()).collect())?;
+            let mut sites = BTreeSet::new();
+            let twice = |n: &&Node| n.op.dropout().is_some_and(|d| !sites.insert(d.site));
+            if let Some(node) = class.nodes.iter().find(twice) {
+                let field = format!("model.{}.{}", class.name, node.name);
+                let fix = "number the dropouts of a block apart, or they drop alike";
+                return Err(Invalid::new(field, "a dropout site that is taken", fix));
+            }
         }
         Ok(())
     }
@@ -289,9 +296,11 @@ impl Model {
                 format!("{vocab} logits"),
                 "give the loss a logit for each of `vocab` tokens",
             ),
-            Op::Norm { .. } | Op::Activation { .. } | Op::Gate { .. } | Op::Add { .. } => {
-                (true, String::new(), "")
-            }
+            Op::Norm { .. }
+            | Op::Activation { .. }
+            | Op::Gate { .. }
+            | Op::Dropout { .. }
+            | Op::Add { .. } => (true, String::new(), ""),
         }
     }
 

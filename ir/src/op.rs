@@ -91,6 +91,31 @@ named_enum!(
     }
 );
 
+named_enum!(
+    /// What attention keeps of its scores for backward.
+    #[derive(Default)]
+    AttentionCore {
+        /// Nothing but their log-sum-exp: they are made again block by block (Dao et al. 2022).
+        #[default]
+        Fused = "fused",
+        /// All of them, as a core of separate kernels does: the softmax, and with dropout its mask and its output
+        /// (Korthikanti et al. 2022, section 4.1; `eager` in transformers).
+        Eager = "eager",
+    }
+);
+
+/// Random zeroing of elements, the others scaled by 1 / (1 - rate). Which ones is a pure function of the run's seed, the
+/// step, the block, the site and the element's place in the global batch, so it does not depend on the layout and comes
+/// out the same when it is computed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dropout {
+    /// Share that is zeroed, in (0, 1).
+    pub rate: Real,
+    /// Tells the sites of one block apart.
+    pub site: u32,
+}
+
 /// One op. Activations are `[batch, sequence, width]` row-major unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "op")]
@@ -155,6 +180,19 @@ pub enum Op {
         causal: bool,
         /// Sliding window in tokens, if any.
         window: Option<u64>,
+        /// What is kept of the scores.
+        #[serde(default, skip_serializing_if = "is_fused")]
+        core: AttentionCore,
+        /// Dropout of the softmax's output, if any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dropout: Option<Dropout>,
+    },
+    /// Elementwise dropout; keeps its mask, a byte for each element.
+    Dropout {
+        /// Features.
+        width: u64,
+        /// What is dropped.
+        dropout: Dropout,
     },
     /// Elementwise function.
     Activation {
@@ -180,6 +218,10 @@ pub enum Op {
         /// Vocabulary.
         vocab: u64,
     },
+}
+
+fn is_fused(core: &AttentionCore) -> bool {
+    *core == AttentionCore::Fused
 }
 
 /// How a parameter starts.
@@ -221,6 +263,29 @@ impl ParamSpec {
 const WEIGHT_STD: Real = Real(0.02);
 
 impl Op {
+    /// Fused attention without dropout.
+    pub fn attention(heads: u64, kv_heads: u64, head_dim: u64, causal: bool, window: Option<u64>) -> Self {
+        let core = AttentionCore::Fused;
+        Op::Attention { heads, kv_heads, head_dim, causal, window, core, dropout: None }
+    }
+
+    /// What the op drops at random, if anything.
+    pub fn dropout(&self) -> Option<Dropout> {
+        match self {
+            Op::Attention { dropout, .. } => *dropout,
+            Op::Dropout { dropout, .. } => Some(*dropout),
+            Op::Embedding { .. }
+            | Op::Linear { .. }
+            | Op::Bias { .. }
+            | Op::Norm { .. }
+            | Op::Rope { .. }
+            | Op::Activation { .. }
+            | Op::Gate { .. }
+            | Op::Add { .. }
+            | Op::CrossEntropy { .. } => None,
+        }
+    }
+
     /// The op's name.
     pub fn name(&self) -> &'static str {
         match self {
@@ -230,6 +295,7 @@ impl Op {
             Op::Norm { .. } => "norm",
             Op::Rope { .. } => "rope",
             Op::Attention { .. } => "attention",
+            Op::Dropout { .. } => "dropout",
             Op::Activation { .. } => "activation",
             Op::Gate { .. } => "gate",
             Op::Add { .. } => "add",
@@ -248,6 +314,7 @@ impl Op {
             | Op::Rope { .. }
             | Op::Activation { .. }
             | Op::Gate { .. }
+            | Op::Dropout { .. }
             | Op::Add { .. } => &["b", "s", "e"],
             Op::Attention { .. } => &["b", "s", "h"],
             Op::CrossEntropy { .. } => &["b", "s", "v"],
@@ -285,9 +352,10 @@ impl Op {
                 ("heads x head_dim", heads.saturating_mul(*head_dim)),
                 ("kv_heads x head_dim", kv_heads.saturating_mul(*head_dim)),
             ],
-            Op::Activation { width, .. } | Op::Gate { width, .. } | Op::Add { width } => {
-                vec![("width", *width)]
-            }
+            Op::Activation { width, .. }
+            | Op::Gate { width, .. }
+            | Op::Dropout { width, .. }
+            | Op::Add { width } => vec![("width", *width)],
             Op::CrossEntropy { vocab } => vec![("vocab", *vocab)],
         }
     }
@@ -297,10 +365,10 @@ impl Op {
         match self {
             Op::Norm { eps, .. } => Some(("eps", eps.0)),
             Op::Rope { theta, .. } => Some(("theta", theta.0)),
+            Op::Attention { .. } | Op::Dropout { .. } => self.dropout().map(|d| ("rate", d.rate.0)),
             Op::Embedding { .. }
             | Op::Linear { .. }
             | Op::Bias { .. }
-            | Op::Attention { .. }
             | Op::Activation { .. }
             | Op::Gate { .. }
             | Op::Add { .. }
@@ -323,6 +391,7 @@ impl Op {
             Op::Norm { kind: NormKind::Rms, width, .. } => vec![vector("gamma", *width, Init::Ones)],
             Op::Rope { .. }
             | Op::Attention { .. }
+            | Op::Dropout { .. }
             | Op::Activation { .. }
             | Op::Gate { .. }
             | Op::Add { .. }
@@ -334,6 +403,9 @@ impl Op {
     pub(crate) fn check_sizes(&self) -> Result<(), Invalid> {
         if let Some((key, n)) = self.dims().into_iter().find(|(_, n)| !(1..=LARGEST_DIM).contains(n)) {
             return Err(Invalid::new(key, n.to_string(), "write a whole number from 1 to 4,294,967,296"));
+        }
+        if let Some(d) = self.dropout().filter(|d| d.rate.0 >= 1.0) {
+            return Err(Invalid::new("rate", d.rate.to_string(), "write a number above 0 and under 1"));
         }
         match self.reals().into_iter().find(|(_, x)| !(x.is_finite() && *x > 0.0)) {
             Some((key, x)) => Err(Invalid::new(key, x.to_string(), "write a finite number above 0")),
@@ -350,6 +422,7 @@ impl Op {
             | Op::Norm { .. }
             | Op::Rope { .. }
             | Op::Activation { .. }
+            | Op::Dropout { .. }
             | Op::CrossEntropy { .. } => 1,
             Op::Gate { .. } | Op::Add { .. } => 2,
             Op::Attention { .. } => 3,
@@ -363,6 +436,7 @@ impl Op {
             | Op::Bias { width, .. }
             | Op::Activation { width, .. }
             | Op::Gate { width, .. }
+            | Op::Dropout { width, .. }
             | Op::Add { width } => *width,
             Op::Linear { output, .. } => *output,
             Op::Norm { width, groups, .. } => width * groups,
@@ -382,6 +456,7 @@ impl Op {
             | Op::Bias { .. }
             | Op::Norm { .. }
             | Op::Rope { .. }
+            | Op::Dropout { .. }
             | Op::Activation { .. }
             | Op::Gate { .. }
             | Op::Add { .. } => self.output_width(),
@@ -406,11 +481,22 @@ impl fmt::Display for Op {
             Op::Rope { heads, head_dim, theta } => {
                 write!(f, "heads={heads} head_dim={head_dim} theta={theta}")?
             }
-            Op::Attention { heads, kv_heads, head_dim, causal, window } => write!(
-                f,
-                "heads={heads} kv_heads={kv_heads} head_dim={head_dim} causal={causal} window={}",
-                window.unwrap_or(0)
-            )?,
+            Op::Attention { heads, kv_heads, head_dim, causal, window, core, dropout } => {
+                write!(
+                    f,
+                    "heads={heads} kv_heads={kv_heads} head_dim={head_dim} causal={causal} window={}",
+                    window.unwrap_or(0)
+                )?;
+                if !is_fused(core) {
+                    write!(f, " core={core}")?;
+                }
+                if let Some(Dropout { rate, site }) = dropout {
+                    write!(f, " rate={rate} site={site}")?;
+                }
+            }
+            Op::Dropout { width, dropout: Dropout { rate, site } } => {
+                write!(f, "width={width} rate={rate} site={site}")?
+            }
             Op::Activation { kind, width } | Op::Gate { kind, width } => {
                 write!(f, "kind={kind} width={width}")?
             }
@@ -436,6 +522,11 @@ impl FromStr for Op {
         let real = |key: &str| -> Result<Real, String> {
             let x: f64 = text(key)?.parse().map_err(|_| format!("op {name}: `{key}` is no number"))?;
             if x.is_finite() { Ok(Real(x)) } else { Err(format!("op {name}: `{key}` is not finite")) }
+        };
+        let given = |key: &str| pairs.iter().any(|p| p.0 == key);
+        let dropout = || -> Result<Dropout, String> {
+            let site = text("site")?.parse().map_err(|_| format!("op {name}: `site` is no number"))?;
+            Ok(Dropout { rate: real("rate")?, site })
         };
         Ok(match name {
             "embedding" => Op::Embedding {
@@ -465,7 +556,10 @@ impl FromStr for Op {
                 head_dim: number("head_dim")?,
                 causal: text("causal")? == "true",
                 window: Some(number("window")?).filter(|w| *w > 0),
+                core: if given("core") { text("core")?.parse()? } else { AttentionCore::Fused },
+                dropout: if given("rate") { Some(dropout()?) } else { None },
             },
+            "dropout" => Op::Dropout { width: number("width")?, dropout: dropout()? },
             "activation" => Op::Activation { kind: text("kind")?.parse()?, width: number("width")? },
             "gate" => Op::Gate { kind: text("kind")?.parse()?, width: number("width")? },
             "add" => Op::Add { width: number("width")? },

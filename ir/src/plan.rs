@@ -179,7 +179,10 @@ word_enum!(
     Recompute {
         /// Nothing: every tensor that backward needs is kept.
         None = "none",
-        /// The attention core.
+        /// Conversions: what an all_gather makes, such as the whole input of a column-parallel product under sequence
+        /// parallelism. Its pieces are kept, as Megatron-LM does without any flag.
+        Gathers = "gathers",
+        /// Those, and the attention core.
         Selective = "selective",
         /// Everything but the block's input.
         Full = "full",
@@ -216,7 +219,7 @@ impl Recompute {
     pub fn summary(levels: &[Self]) -> String {
         let of = |level: Self| levels.iter().filter(|l| **l == level).count();
         let part = |level| format!("{level} in {} of {} blocks", of(level), levels.len());
-        let used = [Self::Selective, Self::Full].into_iter().filter(|l| of(*l) > 0);
+        let used = Self::ALL.iter().copied().filter(|l| *l != Self::None && of(*l) > 0);
         let parts: Vec<String> = used.map(part).collect();
         if parts.is_empty() { "none".into() } else { parts.join(", ") }
     }
@@ -451,10 +454,10 @@ impl Plan {
         }
         for (plan, class) in self.classes.iter().zip(&self.job.model.classes) {
             let field = format!("plan.classes.{}.storage", class.name);
-            let owned = |node: &crate::Node| {
-                node.params().iter().map(|p| format!("{}.{}", node.name, p.name)).collect::<Vec<_>>()
+            let owned = |(k, node): (usize, &crate::Node)| {
+                node.params().iter().map(|p| (k, format!("{}.{}", node.name, p.name))).collect::<Vec<_>>()
             };
-            let params: Vec<String> = class.nodes.iter().flat_map(owned).collect();
+            let params: Vec<(usize, String)> = class.nodes.iter().enumerate().flat_map(owned).collect();
             if params.len() != plan.storage.len() {
                 let found = format!("{} of {} parameters", plan.storage.len(), params.len());
                 return Err(Invalid::new(
@@ -463,13 +466,16 @@ impl Plan {
                     "say of each parameter of the block how it is stored",
                 ));
             }
-            for (storage, name) in plan.storage.iter().zip(&params) {
+            for (n, (storage, (node, name))) in plan.storage.iter().zip(&params).enumerate() {
+                let beside = n.checked_sub(1).filter(|k| params[*k].0 == *node).map(|k| plan.storage[k]);
                 let fix = if !storage.over.is_subset(AxisSet::DATA) {
                     "split state among dp and fsdp only"
                 } else if !storage.is_split() && *storage != Storage::WHOLE {
                     "split a weight or a gradient among some axes, or keep it whole"
                 } else if storage.needs() > word {
                     "name the most that any parameter splits in plan.state_sharding"
+                } else if beside.is_some_and(|b| b.gradient != storage.gradient) {
+                    "split the gradients of all parameters of an op or of none: one kernel makes them"
                 } else {
                     continue;
                 };

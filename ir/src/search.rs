@@ -70,21 +70,20 @@ impl Plan {
     /// levels as no pin can.
     pub fn pins(&self) -> String {
         let degree = |a: Axis| format!("{a}={}", self.mesh.degree(a));
-        let zero =
-            StateSharding::ALL.iter().position(|s| *s == self.state_sharding).expect("every word is listed");
-        let more = [Axis::Fsdp, Axis::Cp].into_iter().filter(|a| self.mesh.degree(*a) > 1);
+        let zero = match self.state_sharding {
+            StateSharding::None => 0,
+            StateSharding::Zero1 => 1,
+            StateSharding::Zero2 => 2,
+            StateSharding::Zero3 => 3,
+        };
         let others = [
             format!("sp={}", self.sequence_parallel()),
             format!("microbatch={}", self.micro_batch),
             format!("schedule={}", self.schedule),
             format!("zero={zero}"),
         ];
-        [Axis::Dp, Axis::Tp, Axis::Pp]
-            .into_iter()
-            .chain(more)
-            .map(degree)
-            .chain(others)
-            .collect::<Vec<_>>()
-            .join(",")
+        let fsdp = (self.mesh.degree(Axis::Fsdp) > 1).then_some(Axis::Fsdp);
+        let axes = [Axis::Dp].into_iter().chain(fsdp).chain([Axis::Tp, Axis::Pp]);
+        axes.map(degree).chain(others).collect::<Vec<_>>().join(",")
     }
 }

@@ -4,6 +4,7 @@
 //! wrote what it reads and whoever used the memory it writes.
 
 mod finish;
+mod gathered;
 mod hazards;
 mod messages;
 mod stage;

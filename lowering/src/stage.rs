@@ -3,6 +3,7 @@
 //! so that it overlaps the rest; then tied copies are summed, the global norm is formed, and every parameter is updated.
 
 use crate::Context;
+use crate::gathered::Transit;
 use crate::hazards::Hazards;
 use crate::messages::{Item, Message, Parcel};
 use crate::tables::Tables;
@@ -20,6 +21,11 @@ pub(crate) fn lower_stage(context: &Context<'_>, stage: usize, items: &[Item], t
         Item::Task(Task::B(k)) => Some(*k),
         _ => None,
     });
+    let tasks = items.iter().filter_map(|i| match i {
+        Item::Task(task) => Some(*task),
+        Item::Message(_) => None,
+    });
+    writer.plan_turns(&tasks.collect::<Vec<_>>());
     for item in items {
         match item {
             Item::Message(message) => writer.message(message),
@@ -49,7 +55,8 @@ pub(crate) struct Writer<'a, 'p> {
     parcels: BTreeMap<Parcel, u32>,
     /// Buffers of each block's parameters: weight and gradient.
     pub(crate) params: Vec<Vec<(u32, u32)>>,
-    written: BTreeSet<u32>,
+    pub(crate) written: BTreeSet<u32>,
+    pub(crate) transit: Transit,
     pub(crate) loss: Option<u32>,
     pub(crate) norm: u32,
 }
@@ -71,6 +78,7 @@ impl<'a, 'p> Writer<'a, 'p> {
             parcels: BTreeMap::new(),
             params: vec![],
             written: BTreeSet::new(),
+            transit: Transit::default(),
             loss: None,
             norm: 0,
         };
@@ -86,7 +94,7 @@ impl<'a, 'p> Writer<'a, 'p> {
         w
     }
 
-    fn code_of(&self, block: usize) -> &'a BlockCode {
+    pub(crate) fn code_of(&self, block: usize) -> &'a BlockCode {
         self.context.code(self.global_block(block) as usize)
     }
 
@@ -122,9 +130,11 @@ impl<'a, 'p> Writer<'a, 'p> {
                     Some(tie) => format!("{}.{}", tie.class, self.context.owner_param(tie)),
                     None => format!("{block_name}.{}", scope.name),
                 };
-                let weight = self.buffer(&name, compute, scope.elements, place.weight, BufferClass::Weight);
                 let storage = self.storage(block, p);
                 let held = scope.elements / storage.pieces(&self.context.plan.mesh);
+                let of = |split| if split { held } else { scope.elements };
+                let weight =
+                    self.buffer(&name, compute, of(storage.weight), place.weight, BufferClass::Weight);
                 let master = place.master.map(|at| {
                     self.buffer(&format!("{name}.master"), DType::F32, held, at, BufferClass::Master)
                 });
@@ -137,7 +147,7 @@ impl<'a, 'p> Writer<'a, 'p> {
                 let gradient = self.buffer(
                     &format!("{name}.gradient"),
                     DType::F32,
-                    scope.elements,
+                    of(storage.gradient),
                     place.gradient,
                     BufferClass::Gradient,
                 );
@@ -289,6 +299,7 @@ impl<'a, 'p> Writer<'a, 'p> {
             };
             let external = External { input, output, output_gradient: None, input_gradient: None };
             let code = self.code_of(block);
+            self.take_turn(block);
             self.pass(block, k, &code.forward, &external);
             input = output;
         }
@@ -318,7 +329,10 @@ impl<'a, 'p> Writer<'a, 'p> {
             };
             let external = External { input: None, output: None, output_gradient: gradient, input_gradient };
             let code = self.code_of(block);
+            self.take_turn(block);
+            self.take_slot(block);
             self.pass(block, k, &code.backward, &external);
+            self.scatter(block, k);
             if is_last {
                 self.synchronise(block, k);
             }
@@ -379,9 +393,16 @@ impl<'a, 'p> Writer<'a, 'p> {
         }
         let t = &self.code_of(block).tensors[tensor as usize];
         let frame = self.memory.frames[(u64::from(k) % self.memory.frames.len() as u64) as usize];
-        let present = |b: Option<u32>| b.expect("a block has the neighbours it reads from and writes to");
+        let present =
+            |b: Option<u32>| b.expect("a block has what it shares with others when its pass is listed");
         let b = match t.home {
+            Home::Weight(p) if self.storage(block, p as usize).weight => {
+                return present(self.transit.weight(p));
+            }
             Home::Weight(p) => return self.params[block][p as usize].0,
+            Home::Gradient(p) if self.storage(block, p as usize).gradient => {
+                return present(self.transit.gradient(p));
+            }
             Home::Gradient(p) => return self.params[block][p as usize].1,
             Home::Loss => return present(self.loss),
             Home::Output => return present(external.output),
@@ -406,7 +427,7 @@ impl<'a, 'p> Writer<'a, 'p> {
         b
     }
 
-    fn named(
+    pub(crate) fn named(
         &mut self,
         block: usize,
         tensor: &str,

@@ -2,7 +2,7 @@
 //! trace on unshared devices each item starts when the one before it ended, so the items add up to the step time.
 
 use crate::Partition;
-use crate::tables::{NONE, Tables, stream_predecessors};
+use crate::tables::{Meetings, NONE};
 use meshwright_ir::program::Action;
 use meshwright_ir::trace::{Span, Trace};
 use meshwright_ir::{Program, Time};
@@ -47,9 +47,7 @@ struct Walk<'a> {
     program: &'a Program,
     partition: &'a Partition,
     trace: &'a Trace,
-    tables: Tables,
-    /// Stream predecessors by role.
-    predecessors: Vec<Vec<u32>>,
+    meetings: Meetings,
     /// For each traced rank, the position of each instruction's span.
     spans: BTreeMap<u32, Vec<u32>>,
 }
@@ -63,9 +61,7 @@ impl<'a> Walk<'a> {
                 .or_insert_with(|| vec![NONE; program.code_of(span.rank).instructions.len()]);
             of_rank[span.instruction as usize] = position as u32;
         }
-        let predecessors =
-            program.roles.iter().map(|c| stream_predecessors(c, program.streams.len())).collect();
-        Self { program, partition, trace, tables: Tables::of(program), predecessors, spans }
+        Self { program, partition, trace, meetings: Meetings::of(program), spans }
     }
 
     fn span(&self, rank: u32, k: u32) -> Option<&'a Span> {
@@ -82,7 +78,7 @@ impl<'a> Walk<'a> {
             Action::Collective(c) => {
                 let members = self.program.members(rank, &self.program.collectives[c as usize]);
                 let instruction =
-                    |m: u32| self.tables.joined_by(role as u32, k, self.program.role_of(m) as u32);
+                    |m: u32| self.meetings.joined_by(role as u32, k, self.program.role_of(m) as u32);
                 let mut stand_ins: Vec<u32> =
                     members.into_iter().map(|m| self.partition.representative_of(m)).collect();
                 stand_ins.sort_unstable();
@@ -92,8 +88,7 @@ impl<'a> Walk<'a> {
             Action::Exchange(e) => {
                 let peer = self.program.peer(rank, &self.program.exchanges[e as usize]);
                 let peer = self.partition.representative_of(peer);
-                let table = &self.tables.roles[role];
-                let halves = [table.sends_to[k as usize], table.receives_from[k as usize]];
+                let halves = self.meetings.halves(role as u32, k);
                 halves.into_iter().filter(|h| *h != NONE).filter_map(|h| self.span(peer, h)).collect()
             }
         };
@@ -102,9 +97,10 @@ impl<'a> Walk<'a> {
 
     /// What ended last of all that a span waited for on its own rank.
     fn before(&self, span: &Span) -> Option<&'a Span> {
-        let (role, k) = (self.program.role_of(span.rank), span.instruction as usize);
-        let stream = Some(self.predecessors[role][k]).filter(|p| *p != NONE);
-        let waited = self.program.roles[role].after(k).iter().copied().chain(stream);
+        let (code, k) = (self.program.code_of(span.rank), span.instruction as usize);
+        let on_stream = |p: &usize| code.instructions[*p].stream == code.instructions[k].stream;
+        let stream = (0..k).rev().find(on_stream).map(|p| p as u32);
+        let waited = code.after(k).iter().copied().chain(stream);
         waited.filter_map(|d| self.span(span.rank, d)).max_by_key(|s| (s.end, s.instruction))
     }
 }

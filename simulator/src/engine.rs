@@ -7,7 +7,7 @@
 use crate::Times;
 use crate::fluid::Pool;
 use crate::listing::slowed;
-use crate::tables::{NONE, Tables};
+use crate::tables::{Meetings, NONE, Waits};
 use crate::world::{Devices, World};
 use meshwright_cost_models::{CostModel, KernelCost, TransferCost};
 use meshwright_ir::Program;
@@ -23,8 +23,7 @@ pub(crate) fn run(
     devices: &Devices,
     slow: &BTreeMap<u32, f64>,
 ) -> Times {
-    let tables = Tables::of(program);
-    let mut engine = Engine::new(program, cost, &tables, (world, devices), slow);
+    let mut engine = Engine::new(program, cost, (world, devices), slow);
     engine.run();
     Times { start: engine.start, end: engine.end }
 }
@@ -34,7 +33,9 @@ const NEVER: u64 = u64::MAX;
 
 struct Engine<'a> {
     program: &'a Program,
-    tables: &'a Tables,
+    /// By role.
+    waits: Vec<Waits>,
+    meetings: Meetings,
     world: &'a World,
     devices: &'a Devices,
     kernels: Vec<KernelCost>,
@@ -57,16 +58,19 @@ impl<'a> Engine<'a> {
     fn new(
         program: &'a Program,
         cost: &CostModel,
-        tables: &'a Tables,
         (world, devices): (&'a World, &'a Devices),
         slow: &BTreeMap<u32, f64>,
     ) -> Self {
         let total = world.base[world.ranks.len()];
         let device = &cost.cluster().device;
+        let streams = program.streams.len();
+        let waits: Vec<Waits> = program.roles.iter().map(|c| Waits::of(c, streams)).collect();
         let pool = Pool::new(device.cores, device.memory_bandwidth.get());
         Self {
             program,
-            tables,
+            meetings: Meetings::of(program),
+            waiting: world.role.iter().flat_map(|r| &waits[*r as usize].waits).copied().collect(),
+            waits,
             world,
             devices,
             kernels: program.kernels.iter().map(|k| cost.kernel(k)).collect(),
@@ -75,7 +79,6 @@ impl<'a> Engine<'a> {
             heap: BinaryHeap::new(),
             now: 0,
             finished: 0,
-            waiting: world.role.iter().flat_map(|r| &tables.roles[*r as usize].waits).copied().collect(),
             pending: vec![0; total],
             start: vec![NEVER; total],
             end: vec![0; total],
@@ -84,9 +87,9 @@ impl<'a> Engine<'a> {
 
     fn run(&mut self) {
         for i in 0..self.world.ranks.len() as u32 {
-            let waits = &self.tables.roles[self.world.role[i as usize] as usize].waits;
-            let ready = waits.iter().enumerate().filter(|(_, w)| **w == 0);
-            ready.for_each(|(k, _)| self.begin(i, k as u32));
+            let waits = &self.waits[self.world.role[i as usize] as usize].waits;
+            let ready = waits.iter().enumerate().filter(|(_, w)| **w == 0).map(|(k, _)| k as u32);
+            ready.collect::<Vec<_>>().into_iter().for_each(|k| self.begin(i, k));
         }
         while let Some((time, i, k, working)) = self.next() {
             assert!(time >= self.now, "time goes back from {} to {time}", self.now);
@@ -148,11 +151,12 @@ impl<'a> Engine<'a> {
     }
 
     /// Members of the collective that is instruction `k` of class `i`, each with its instruction.
-    fn members(&self, i: u32, k: u32, c: u32) -> impl Iterator<Item = (u32, u32)> + use<'a> {
-        let (tables, world) = (self.tables, self.world);
-        let role = world.role[i as usize];
+    fn members(&self, i: u32, k: u32, c: u32) -> impl Iterator<Item = (u32, u32)> {
         let (_, members) = self.group(i, c);
-        members.iter().map(move |m| (*m, tables.joined_by(role, k, world.role[*m as usize])))
+        members.iter().map(move |m| {
+            let role = |class: u32| self.world.role[class as usize];
+            (*m, self.meetings.joined_by(role(i), k, role(*m)))
+        })
     }
 
     /// The instance in whose place a collective's members are counted.
@@ -172,9 +176,8 @@ impl<'a> Engine<'a> {
     }
 
     fn post(&mut self, i: u32, k: u32, e: u32) {
-        let table = &self.tables.roles[self.world.role[i as usize] as usize];
         let peer = self.world.peers[e as usize][i as usize];
-        let (to, from) = (table.sends_to[k as usize], table.receives_from[k as usize]);
+        let [to, from] = self.meetings.halves(self.world.role[i as usize], k);
         let here = self.world.instance(i, k);
         self.pending[here] = u32::from(to != NONE) + u32::from(from != NONE);
         if to != NONE && self.start[self.world.instance(peer, to)] != NEVER {
@@ -209,7 +212,7 @@ impl<'a> Engine<'a> {
         match self.program.roles[role].instructions[k as usize].action {
             Action::Collective(c) => {
                 let cost = self.world.collectives[c as usize][self.group(i, c).0];
-                for (member, at) in self.members(i, k, c) {
+                for (member, at) in self.members(i, k, c).collect::<Vec<_>>() {
                     self.add(member, at, cost.work.get(), cost.bytes.get());
                 }
             }
@@ -224,7 +227,7 @@ impl<'a> Engine<'a> {
     /// The sender of what instruction `k` of class `i` receives.
     fn sender(&self, i: u32, k: u32, e: u32) -> (u32, u32) {
         let peer = self.world.peers[e as usize][i as usize];
-        (peer, self.tables.roles[self.world.role[i as usize] as usize].receives_from[k as usize])
+        (peer, self.meetings.halves(self.world.role[i as usize], k)[1])
     }
 
     /// A job on a shared device ended: a kernel, or one rank's part of communication. A collective is complete for all
@@ -237,7 +240,7 @@ impl<'a> Engine<'a> {
                 let counter = self.counter(i, k, c);
                 self.pending[counter] -= 1;
                 if self.pending[counter] == 0 {
-                    for (member, at) in self.members(i, k, c) {
+                    for (member, at) in self.members(i, k, c).collect::<Vec<_>>() {
                         self.finish(member, at);
                     }
                 }
@@ -258,13 +261,15 @@ impl<'a> Engine<'a> {
         let base = self.world.base[i as usize];
         self.end[base + k as usize] = self.now;
         self.finished += 1;
-        let tables = self.tables;
-        for d in tables.roles[self.world.role[i as usize] as usize].dependents(k) {
+        let waits = &self.waits[self.world.role[i as usize] as usize];
+        let mut ready = Vec::new();
+        for d in waits.dependents(k) {
             let waiting = &mut self.waiting[base + *d as usize];
             *waiting -= 1;
             if *waiting == 0 {
-                self.begin(i, *d);
+                ready.push(*d);
             }
         }
+        ready.into_iter().for_each(|d| self.begin(i, d));
     }
 }

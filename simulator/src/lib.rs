@@ -10,6 +10,7 @@ mod fluid;
 mod listing;
 mod memory;
 mod options;
+mod order;
 mod partition;
 mod summary;
 mod tables;
@@ -60,17 +61,17 @@ fn trace(program: &Program, world: &world::World, times: &Times) -> Trace {
     let mut spans = Vec::with_capacity(times.start.len());
     let mut points = Vec::new();
     for (i, rank) in world.ranks.iter().enumerate() {
-        let first = spans.len();
         let instances = world.base[i]..world.base[i + 1];
         let (start, end) = (&times.start[instances.clone()], &times.end[instances]);
-        spans.extend(start.iter().zip(end).enumerate().map(|(k, (s, e))| Span {
+        let code = program.code_of(*rank);
+        let lanes = order::Lanes::of(code, program.streams.len());
+        spans.extend(order::Order::new(&lanes, start).map(|(at, k)| Span {
             rank: *rank,
-            instruction: k as u32,
-            start: Time(*s),
-            end: Time(*e),
+            instruction: k,
+            start: Time(at),
+            end: Time(end[k as usize]),
         }));
-        spans[first..].sort_unstable_by_key(|s| (s.start, s.instruction));
-        memory::points(program.code_of(*rank), *rank, start, end, &mut points);
+        memory::points(code, *rank, (start, end, &lanes), &mut points);
     }
     let step_time = spans.iter().map(|s| s.end).max().unwrap_or_default();
     Trace {

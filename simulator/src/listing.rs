@@ -92,27 +92,28 @@ impl<'a> Walk<'a> {
         let (program, world) = (self.program, self.world);
         let i = class as usize;
         let code = &program.roles[world.role[i] as usize];
-        let streams = program.streams.len();
-        let instances = world.base[i]..world.base[i + 1];
-        while let Some(instruction) = code.instructions.get(self.next[i] as usize) {
-            let k = self.next[i] as usize;
-            let ends = &self.end[instances.clone()];
-            let free = self.free[i * streams + instruction.stream as usize];
-            let start = code.after(k).iter().fold(free, |latest, d| latest.max(ends[*d as usize]));
-            self.start[instances.start + k] = start;
+        let (streams, first, speed) = (program.streams.len(), world.base[i], self.speed[i] as usize);
+        for k in self.next[i] as usize..code.instructions.len() {
+            let instruction = &code.instructions[k];
+            let stream = i * streams + instruction.stream as usize;
+            let ends = &self.end[first..first + k];
+            let start =
+                code.after(k).iter().fold(self.free[stream], |latest, d| latest.max(ends[*d as usize]));
+            self.start[first + k] = start;
+            self.next[i] = k as u32;
             let end = match instruction.action {
-                Action::Compute(n) => Some(start + self.kernels[self.speed[i] as usize][n as usize]),
+                Action::Compute(n) => Some(start + self.kernels[speed][n as usize]),
                 Action::Collective(c) => self.join(class, c, start, ready),
                 Action::Exchange(e) => self.post(class, e, start, ready),
             };
-            match end {
-                Some(end) => self.complete(class, end),
-                None => return,
-            }
+            let Some(end) = end else { return };
+            self.end[first + k] = end;
+            self.free[stream] = end;
         }
+        self.next[i] = code.instructions.len() as u32;
     }
 
-    /// The next instruction of a class is complete.
+    /// What a class waits in is complete.
     fn complete(&mut self, class: u32, end: u64) {
         let (i, k) = (class as usize, self.next[class as usize]);
         let code = &self.program.roles[self.world.role[i] as usize];

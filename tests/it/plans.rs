@@ -19,6 +19,16 @@ pub(crate) fn gpt(layers: u32) -> Model {
     meshwright_zoo::model_from_config("tiny-gpt.json", "tiny-gpt", &config).unwrap()
 }
 
+/// The same with dropout wherever the family has it, and an attention core by its Hugging Face name.
+pub(crate) fn dropping(layers: u32, core: &str) -> Model {
+    let config = format!(
+        r#"{{"model_type":"gpt2","vocab_size":64,"n_positions":16,"n_embd":32,"n_layer":{layers},"n_head":4,
+            "activation_function":"gelu_new","initializer_range":0.1,"layer_norm_epsilon":1e-5,"tie_word_embeddings":true,
+            "_attn_implementation":"{core}","attn_pdrop":0.1,"resid_pdrop":0.1,"embd_pdrop":0.1}}"#
+    );
+    meshwright_zoo::model_from_config("dropping.json", core, &config).unwrap()
+}
+
 /// A small Qwen3: grouped queries, rotary positions, per-head norms, gated MLP, untied head.
 pub(crate) fn qwen(layers: u32) -> Model {
     let config = format!(
@@ -164,7 +174,7 @@ pub(crate) fn store(plan: &mut Plan, wanted: Storage) {
     store_some(plan, &mut |_| Some(wanted));
 }
 
-/// Stores parameters as `wanted` says of their names, where they may be; a tied one like its owner.
+/// Stores an op's parameters as `wanted` says of its name, where they may be; a tied one like its owner.
 pub(crate) fn store_some(plan: &mut Plan, wanted: &mut dyn FnMut(&str) -> Option<Storage>) {
     let (mesh, stages) = (plan.mesh, plan.stages.len() as u32);
     let mut chosen: BTreeMap<(String, String), Storage> = BTreeMap::new();
@@ -173,10 +183,12 @@ pub(crate) fn store_some(plan: &mut Plan, wanted: &mut dyn FnMut(&str) -> Option
         let scopes = scopes(class, &choices.strategies, &mesh);
         for (scope, storage) in scopes.iter().zip(&mut choices.storage) {
             let node = scope.name.rsplit_once('.').unwrap().0.to_string();
-            let wish = match &scope.tied {
-                Some(tie) => chosen.get(&(tie.class.clone(), tie.node.clone())).copied(),
-                None => wanted(&scope.name),
+            // One kernel makes the gradients of all of an op's parameters, so they go the same way.
+            let like = match &scope.tied {
+                Some(tie) => (tie.class.clone(), tie.node.clone()),
+                None => (class.name.clone(), node.clone()),
             };
+            let wish = chosen.get(&like).copied().or_else(|| wanted(&node));
             let may = |s: &Storage| may_store(&plan.job.model, c as u32, scope, stages, &mesh, *s).is_ok();
             if let Some(wish) = wish.filter(may) {
                 *storage = wish;

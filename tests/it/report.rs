@@ -10,8 +10,18 @@ use std::path::Path;
 fn plan(dp: u32, tp: u32, pp: u32) -> Plan {
     let (micro_batch, global_batch, sequence) = (1, 4 * u64::from(dp), 64);
     let schedule = Schedule::OneForwardOneBackward;
-    let shape =
-        Shape { model: plans::gpt(4), dp, tp, pp, sp: true, micro_batch, global_batch, sequence, schedule };
+    let shape = Shape {
+        model: plans::gpt(4),
+        dp,
+        fsdp: 1,
+        tp,
+        pp,
+        sp: true,
+        micro_batch,
+        global_batch,
+        sequence,
+        schedule,
+    };
     let mut plan = plans::plan(&shape, &mut plans::megatron(true)).expect("even sizes convert");
     (plan.job.cluster, plan.job.cluster_source) =
         meshwright_zoo::cluster("h100-sxm", Some(2), Path::new("")).unwrap();

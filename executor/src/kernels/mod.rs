@@ -46,6 +46,8 @@ pub mod activation;
 pub mod attention;
 pub mod bias;
 pub mod cross_entropy;
+pub mod dropout;
+pub mod eager;
 pub mod elementwise;
 pub mod embedding;
 pub mod gemm;

@@ -50,21 +50,21 @@ pub enum IdKind {
 pub enum Kernel {
     /// A pass of an op.
     Op(OpKernel),
-    /// z = x + y.
+    /// z = x + y, for each of several: reads all x, then all y, each of which may be its z.
     Add {
-        /// Elements.
+        /// Elements of all sums together.
         elements: u64,
         /// Element type.
         dtype: DType,
     },
-    /// Keep this rank's piece along `axis` of `[outer, whole, inner]`.
+    /// Keep this rank's piece of a dim: `[outer, pieces, piece, inner]` → `[outer, piece, inner]`.
     Slice {
         /// Whose coordinate chooses the piece.
         axes: AxisSet,
         /// Elements before the dim.
         outer: u64,
-        /// The dim before cutting.
-        whole: u64,
+        /// The dim after cutting.
+        piece: u64,
         /// Elements after the dim.
         inner: u64,
         /// Element type.
@@ -117,7 +117,7 @@ pub enum Kernel {
         piece: AxisSet,
     },
     /// One parameter's step: reads gradient and norm, updates weight, master and moments. With a piece, only that piece
-    /// of gradient and weight is touched, and master and moments hold no more.
+    /// of a whole gradient or weight is touched; what has as many elements as are updated is that piece.
     Update {
         /// The rule.
         optimizer: Optimizer,
@@ -158,6 +158,7 @@ impl Kernel {
                     | Op::Rope { .. }
                     | Op::Activation { .. }
                     | Op::Gate { .. }
+                    | Op::Dropout { .. }
                     | Op::Add { .. }
                     | Op::CrossEntropy { .. } => 1.0,
                 };
@@ -167,7 +168,7 @@ impl Kernel {
             Kernel::Add { elements, .. }
             | Kernel::SumSquares { elements, .. }
             | Kernel::Update { elements, .. } => *elements as f64,
-            Kernel::Slice { outer, whole, inner, .. } => product(&[*outer, *whole, *inner]),
+            Kernel::Slice { outer, piece, inner, .. } => product(&[*outer, *piece, *inner]),
             Kernel::Pack { outer, parts, inner, .. } | Kernel::Unpack { outer, parts, inner, .. } => {
                 product(&[*outer, *parts, *inner])
             }
@@ -230,8 +231,8 @@ impl fmt::Display for Kernel {
                 Ok(())
             }
             Kernel::Add { elements, dtype } => write!(f, "add {dtype} n={elements}"),
-            Kernel::Slice { axes, outer, whole, inner, dtype } => {
-                write!(f, "slice {dtype} axes={axes} outer={outer} whole={whole} inner={inner}")
+            Kernel::Slice { axes, outer, piece, inner, dtype } => {
+                write!(f, "slice {dtype} axes={axes} outer={outer} piece={piece} inner={inner}")
             }
             Kernel::Pack { outer, parts, inner, dtype } => {
                 write!(f, "pack {dtype} outer={outer} parts={parts} inner={inner}")

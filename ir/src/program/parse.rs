@@ -346,7 +346,7 @@ fn parse_kernel(text: &str) -> Result<Kernel, String> {
             dtype: w.parsed("element type")?,
             axes: w.number("axes")?,
             outer: w.size("outer")?,
-            whole: w.size("whole")?,
+            piece: w.size("piece")?,
             inner: w.size("inner")?,
         },
         "pack" => Kernel::Pack {

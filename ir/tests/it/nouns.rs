@@ -18,8 +18,8 @@ fn every_op_survives_its_text() {
         Op::Norm { kind: NormKind::Layer, width: 32, groups: 1, eps: Real(1e-5) },
         Op::Norm { kind: NormKind::Rms, width: 8, groups: 4, eps: Real(f64::MIN_POSITIVE) },
         Op::Rope { heads: 4, head_dim: 8, theta: Real(500_000.0) },
-        Op::Attention { heads: 4, kv_heads: 2, head_dim: 8, causal: true, window: None },
-        Op::Attention { heads: 4, kv_heads: 4, head_dim: 8, causal: false, window: Some(4096) },
+        Op::attention(4, 2, 8, true, None),
+        Op::attention(4, 4, 8, false, Some(4096)),
         Op::Add { width: u64::MAX },
         Op::CrossEntropy { vocab: 100 },
     ];
@@ -204,7 +204,7 @@ fn model() -> Model {
     };
     let table = |rows, index| Op::Embedding { rows, width: 8, index };
     let linear = |output| Op::Linear { input: 8, output, input_grain: 1, output_grain: 4 };
-    let core = Op::Attention { heads: 2, kv_heads: 2, head_dim: 4, causal: true, window: None };
+    let core = Op::attention(2, 2, 4, true, None);
     let class = |name: &str, nodes| BlockClass { name: name.into(), nodes };
     let at = Value::Node;
     let mut head = vec![
@@ -313,10 +313,7 @@ fn models_are_checked() {
             "model: 36893488147419103440 parameters",
         ),
         (
-            |m| {
-                m.classes[1].nodes[1].op =
-                    Op::Attention { heads: 3, kv_heads: 2, head_dim: 4, causal: true, window: None }
-            },
+            |m| m.classes[1].nodes[1].op = Op::attention(3, 2, 4, true, None),
             "model.layer.attn: 3 heads over 2 key heads",
         ),
         (

@@ -6,8 +6,8 @@ use meshwright_ir::program::{
     Parameter, Pass, Program, Stream,
 };
 use meshwright_ir::{
-    ActivationKind, Algorithm, Axis, AxisSet, Bytes, DType, IdSource, Init, Layout, Mesh, NormKind, Op,
-    Optimizer, Real, Storage,
+    ActivationKind, Algorithm, AttentionCore, Axis, AxisSet, Bytes, DType, Dropout, IdSource, Init, Layout,
+    Mesh, NormKind, Op, Optimizer, Real, Storage,
 };
 
 /// A deterministic source of choices.
@@ -55,12 +55,16 @@ impl Dice {
     }
 }
 
-const DTYPES: [DType; 4] = [DType::F32, DType::Bf16, DType::F16, DType::I32];
+const DTYPES: [DType; 5] = [DType::F32, DType::Bf16, DType::F16, DType::I32, DType::U8];
+
+fn dropout(d: &mut Dice) -> Dropout {
+    Dropout { rate: d.pick(&[Real(0.1), Real(0.5)]), site: d.small() as u32 }
+}
 
 fn op(d: &mut Dice) -> Op {
     let activation =
         [ActivationKind::Gelu, ActivationKind::GeluTanh, ActivationKind::Silu, ActivationKind::Relu];
-    match d.roll(10) {
+    match d.roll(11) {
         0 => Op::Embedding {
             rows: d.small(),
             width: d.small(),
@@ -86,10 +90,13 @@ fn op(d: &mut Dice) -> Op {
             head_dim: d.small(),
             causal: d.flag(),
             window: d.maybe(|d| d.small()),
+            core: d.pick(&[AttentionCore::Fused, AttentionCore::Eager]),
+            dropout: d.maybe(dropout),
         },
         6 => Op::Activation { kind: d.pick(&activation), width: d.small() },
         7 => Op::Gate { kind: d.pick(&activation), width: d.small() },
         8 => Op::Add { width: d.small() },
+        9 => Op::Dropout { width: d.small(), dropout: dropout(d) },
         _ => Op::CrossEntropy { vocab: d.small() },
     }
 }
@@ -106,7 +113,7 @@ fn kernel(d: &mut Dice) -> Kernel {
             Kernel::Op(OpKernel { op, pass, extents, axes, accumulate: d.flag(), dtype })
         }
         1 => Kernel::Add { elements: d.size(), dtype },
-        2 => Kernel::Slice { axes: d.axes(), outer: d.dim(), whole: d.dim(), inner: d.dim(), dtype },
+        2 => Kernel::Slice { axes: d.axes(), outer: d.dim(), piece: d.dim(), inner: d.dim(), dtype },
         3 => Kernel::Pack { outer: d.dim(), parts: d.dim(), inner: d.dim(), dtype },
         4 => Kernel::Unpack { outer: d.dim(), parts: d.dim(), inner: d.dim(), dtype },
         5 => Kernel::Load {

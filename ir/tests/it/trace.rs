@@ -152,3 +152,20 @@ fn contributions_add_up_to_the_error() {
     "#]]
     .assert_eq(&errors.kinds.iter().map(row).collect::<String>());
 }
+
+#[test]
+fn a_trace_is_read_as_it_was_written() {
+    let mut written = trace(100, &[(0, 0, 0, 10), (0, 1, 10, 30), (1, 2, 5, 5), (1, 0, 7, 90)]);
+    let point = |(rank, time, bytes)| MemoryPoint { rank, time: Time(time), bytes: Bytes(bytes) };
+    written.memory = [(0, 0, 64), (0, 9, 32), (1, 4, 1)].map(point).to_vec();
+    let text = serde_json::to_string(&written).unwrap();
+    expect![[r#"{"version":1,"source":"measured","ranks":[0,1],"step_time":100,"spans":[[0,[0,0,10,1,10,20]],[1,[2,5,0,0,2,83]]],"memory":[[0,[0,64,9,32]],[1,[4,1]]]}"#]]
+        .assert_eq(&text);
+    assert_eq!(serde_json::from_str::<Trace>(&text).unwrap(), written);
+    for (sound, broken) in
+        [("2,83]", "2]"), ("[2,5,0", "[2,18446744073709551615,1"), ("[2,5,0", "[4294967296,5,0")]
+    {
+        assert!(text.contains(sound));
+        assert!(serde_json::from_str::<Trace>(&text.replace(sound, broken)).is_err(), "{broken}");
+    }
+}

@@ -95,8 +95,7 @@ pub(crate) fn llama(s: Sizes) -> Model {
     let rope = |heads| Op::Rope { heads, head_dim: d, theta: Real(500_000.0) };
     let q = b.add("rope_q", rope(s.heads), &[q]);
     let k = b.add("rope_k", rope(s.kv_heads), &[k]);
-    let core =
-        Op::Attention { heads: s.heads, kv_heads: s.kv_heads, head_dim: d, causal: true, window: None };
+    let core = Op::attention(s.heads, s.kv_heads, d, true, None);
     let a = b.add("attention", core, &[q, k, v]);
     let o = b.linear("proj", a, [h, h], [d, 1]);
     let x = b.add("add1", Op::Add { width: h }, &[x, o]);
@@ -122,7 +121,7 @@ pub(crate) fn gpt2(s: Sizes, positions: u64) -> Model {
         b.add(&format!("{name}.bias"), Op::Bias { width: h, grain: d }, &[y])
     };
     let (q, k, v) = (head("q"), head("k"), head("v"));
-    let core = Op::Attention { heads: s.heads, kv_heads: s.heads, head_dim: d, causal: true, window: None };
+    let core = Op::attention(s.heads, s.heads, d, true, None);
     let a = b.add("attention", core, &[q, k, v]);
     let o = b.linear("proj", a, [h, h], [d, 1]);
     let o = b.add("proj.bias", Op::Bias { width: h, grain: 1 }, &[o]);

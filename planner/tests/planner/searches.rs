@@ -236,8 +236,8 @@ fn recompute_and_zero_obey_their_pins() {
     for (pins, allowed) in [
         ("recompute=full,zero=1", vec![Recompute::Full]),
         ("recompute=selective", vec![Recompute::Selective]),
-        ("recompute<=selective,zero=0", vec![Recompute::None, Recompute::Selective]),
-        ("recompute!=none", vec![Recompute::Selective, Recompute::Full]),
+        ("recompute<=selective,zero=0", vec![Recompute::None, Recompute::Gathers, Recompute::Selective]),
+        ("recompute!=none", vec![Recompute::Gathers, Recompute::Selective, Recompute::Full]),
     ] {
         let job = fixtures::job(fixtures::llama(LLAMA_8B), fixtures::h100(2), 4096, 64, pins);
         let (plans, report) = found(&job);

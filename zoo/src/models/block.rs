@@ -1,6 +1,6 @@
 //! Building a block op by op: names in, values out, so that a family reads as its own forward pass.
 
-use meshwright_ir::{BlockClass, Init, Node, Op, Real, Tie, Value};
+use meshwright_ir::{BlockClass, Dropout, Init, Node, Op, Real, Tie, Value};
 
 /// A block under construction. Nodes are appended in topological order.
 pub(crate) struct Block {
@@ -49,6 +49,13 @@ impl Block {
         match bias {
             true => self.add(&format!("{name}.bias"), Op::Bias { width: output, grain: output_grain }, [y]),
             false => y,
+        }
+    }
+    /// Appends dropout of what `name` made, as `<name>.drop`, if there is any.
+    pub(crate) fn drop(&mut self, name: &str, x: Value, width: u64, dropout: Option<Dropout>) -> Value {
+        match dropout {
+            Some(dropout) => self.add(&format!("{name}.drop"), Op::Dropout { width, dropout }, [x]),
+            None => x,
         }
     }
     /// Makes the last node share the first parameter of `class.node`.

@@ -5,7 +5,9 @@
 use super::block::{Block, Projection, head};
 use super::keys::Keys;
 use crate::ZooError;
-use meshwright_ir::{BlockClass, BlockRun, IdSource, Model, NormKind, Op, Real, Value};
+use meshwright_ir::{
+    AttentionCore, BlockClass, BlockRun, Dropout, IdSource, Model, NormKind, Op, Real, Value,
+};
 
 struct Shape {
     hidden: u64,
@@ -16,6 +18,9 @@ struct Shape {
     eps: Real,
     std: f64,
     residual_std: f64,
+    core: AttentionCore,
+    /// After the embeddings, after the softmax, after each of a layer's two residual projections.
+    dropout: [Option<Dropout>; 4],
 }
 
 /// Builds the model from its config.
@@ -38,6 +43,13 @@ pub(crate) fn gpt2(name: &str, keys: &Keys<'_>) -> Result<Model, ZooError> {
         eps: Real(keys.positive_or("layer_norm_epsilon", 1e-5)?),
         std,
         residual_std: std / (2.0 * f64::from(layers)).sqrt(),
+        core: keys.attention_core()?,
+        dropout: [
+            keys.dropout("embd_pdrop", 0)?,
+            keys.dropout("attn_pdrop", 0)?,
+            keys.dropout("resid_pdrop", 1)?,
+            keys.dropout("resid_pdrop", 2)?,
+        ],
     };
     let activation = keys.activation("activation_function", "gelu_new")?;
     let tied = keys.flag_or("tie_word_embeddings", true)?;
@@ -50,7 +62,10 @@ pub(crate) fn gpt2(name: &str, keys: &Keys<'_>) -> Result<Model, ZooError> {
             keys.assume(format!("{key} = {usual}, although the file says {}", !usual));
         }
     }
-    keys.note_dropout(&["resid_pdrop", "embd_pdrop", "attn_pdrop"]);
+    // The class's own default is 0.1 each. A file that does not speak of dropout is taken at its word.
+    if keys.get(&["embd_pdrop", "attn_pdrop", "resid_pdrop"]).is_none() {
+        keys.assume("no dropout: the file gives no embd_pdrop, attn_pdrop or resid_pdrop");
+    }
     Ok(Model {
         name: name.to_string(),
         family: "gpt2".to_string(),
@@ -76,7 +91,8 @@ fn embed(s: &Shape) -> BlockClass {
     let table = |rows, index| Op::Embedding { rows, width: s.hidden, index };
     let tokens = b.add("tokens", table(s.vocab, IdSource::Tokens), []);
     let positions = b.add("positions", table(s.positions, IdSource::Positions), []);
-    b.add("sum", Op::Add { width: s.hidden }, [tokens, positions]);
+    let x = b.add("sum", Op::Add { width: s.hidden }, [tokens, positions]);
+    b.drop("sum", x, s.hidden, s.dropout[0]);
     b.finish()
 }
 
@@ -88,16 +104,26 @@ fn layer(s: &Shape, activation: Op) -> BlockClass {
     let q = b.project("q", x, per_head());
     let k = b.project("k", x, per_head());
     let v = b.project("v", x, per_head());
-    let core = Op::Attention { heads: s.heads, kv_heads: s.heads, head_dim: d, causal: true, window: None };
-    let x = b.add("attn", core, [q, k, v]);
+    let attention = Op::Attention {
+        heads: s.heads,
+        kv_heads: s.heads,
+        head_dim: d,
+        causal: true,
+        window: None,
+        core: s.core,
+        dropout: s.dropout[1],
+    };
+    let x = b.add("attn", attention, [q, k, v]);
     let residual = Some(s.residual_std);
     let proj = Projection { input_grain: d, bias: true, std: residual, ..Projection::new(h, h) };
     let x = b.project("proj", x, proj);
+    let x = b.drop("proj", x, h, s.dropout[2]);
     let skip = b.add("residual1", Op::Add { width: h }, [Value::Input, x]);
     let x = b.add("norm2", norm(s), [skip]);
     let x = b.project("up", x, Projection { bias: true, ..Projection::new(h, s.inner) });
     let x = b.add("act", activation, [x]);
     let x = b.project("down", x, Projection { bias: true, std: residual, ..Projection::new(s.inner, h) });
+    let x = b.drop("down", x, h, s.dropout[3]);
     b.add("residual2", Op::Add { width: h }, [skip, x]);
     b.finish()
 }

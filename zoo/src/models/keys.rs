@@ -3,7 +3,7 @@
 
 use crate::ZooError;
 use crate::source::nearest;
-use meshwright_ir::ActivationKind;
+use meshwright_ir::{ActivationKind, AttentionCore, Dropout, Real};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 
@@ -170,15 +170,38 @@ impl<'a> Keys<'a> {
             Some(false) | None => Ok(()),
         }
     }
-    /// Notes dropout that the file asks for and the graph leaves out.
-    pub(crate) fn note_dropout(&self, names: &[&'static str]) {
-        let asked =
-            names.iter().filter_map(|n| self.get(&[n])).find(|(_, v)| v.as_f64().is_some_and(|x| x > 0.0));
-        if let Some((key, value)) = asked {
-            self.assume(format!("no dropout, although {key} = {}", show(value)));
+    /// A rate of dropout, if the file gives one above 0.
+    pub(crate) fn dropout(&self, name: &'static str, site: u32) -> Result<Option<Dropout>, ZooError> {
+        let Some((key, value)) = self.get(&[name]) else { return Ok(None) };
+        match value.as_f64() {
+            Some(rate) if (0.0..1.0).contains(&rate) => {
+                Ok((rate > 0.0).then_some(Dropout { rate: Real(rate), site }))
+            }
+            _ => Err(self.error(key, show(value), "write a number from 0 to under 1")),
         }
     }
+    /// What attention keeps of its scores, by the key that transformers writes where one was asked for.
+    pub(crate) fn attention_core(&self) -> Result<AttentionCore, ZooError> {
+        for name in ["_attn_implementation", "attn_implementation"] {
+            let Some(word) = self.word(name)? else { continue };
+            return CORES.iter().find(|(n, _)| *n == word).map(|(_, core)| *core).ok_or_else(|| {
+                let known: Vec<_> = CORES.iter().map(|c| c.0).collect();
+                self.error(name, format!("`{word}`"), format!("use one of {}", known.join(", ")))
+            });
+        }
+        Ok(AttentionCore::Fused)
+    }
 }
+
+/// Hugging Face names of attention implementations (transformers, `ALL_ATTENTION_FUNCTIONS`). All but the plain one are
+/// fused.
+const CORES: [(&str, AttentionCore); 5] = [
+    ("eager", AttentionCore::Eager),
+    ("sdpa", AttentionCore::Fused),
+    ("flash_attention_2", AttentionCore::Fused),
+    ("flash_attention_3", AttentionCore::Fused),
+    ("flex_attention", AttentionCore::Fused),
+];
 
 /// Hugging Face names of activation functions (transformers, the `ACT2FN` table).
 const ACTIVATIONS: [(&str, ActivationKind); 8] = [

@@ -5,7 +5,9 @@
 use super::block::{Block, Projection, head};
 use super::keys::{Keys, show};
 use crate::ZooError;
-use meshwright_ir::{ActivationKind, BlockClass, BlockRun, IdSource, Model, NormKind, Op, Real, Value};
+use meshwright_ir::{
+    ActivationKind, AttentionCore, BlockClass, BlockRun, Dropout, IdSource, Model, NormKind, Op, Real, Value,
+};
 use serde_json::Value as Json;
 
 /// When the family's attention is windowed.
@@ -107,6 +109,9 @@ struct Shape {
     eps: Real,
     theta: Real,
     std: f64,
+    core: AttentionCore,
+    /// Of the softmax.
+    dropout: Option<Dropout>,
 }
 
 impl Kin {
@@ -130,9 +135,10 @@ impl Kin {
             eps: Real(keys.positive_or("rms_norm_eps", 1e-6)?),
             theta: Real(theta(keys)?),
             std: keys.positive_or("initializer_range", 0.02)?,
+            core: keys.attention_core()?,
+            dropout: keys.dropout("attention_dropout", 0)?,
         };
         let tied = keys.flag_or("tie_word_embeddings", false)?;
-        keys.note_dropout(&["attention_dropout"]);
         let windows = self.windows(keys, layers)?;
         let (layer_classes, layer_runs) = shape.layers(&windows);
         let classes = [
@@ -269,9 +275,16 @@ impl Shape {
         let v = b.project("v", x, per_head(kv_width));
         let q = self.rotated(&mut b, "q", q, self.heads);
         let k = self.rotated(&mut b, "k", k, self.kv_heads);
-        let core =
-            Op::Attention { heads: self.heads, kv_heads: self.kv_heads, head_dim: d, causal: true, window };
-        let x = b.add("attn", core, [q, k, v]);
+        let attention = Op::Attention {
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: d,
+            causal: true,
+            window,
+            core: self.core,
+            dropout: self.dropout,
+        };
+        let x = b.add("attn", attention, [q, k, v]);
         let proj = Projection { input_grain: d, bias: self.proj_bias, ..Projection::new(q_width, h) };
         let x = b.project("proj", x, proj);
         let skip = b.add("residual1", Op::Add { width: h }, [Value::Input, x]);
