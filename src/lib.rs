@@ -9,6 +9,7 @@ pub mod failure;
 mod fields;
 pub mod files;
 pub mod host;
+pub mod validate;
 pub mod what_if;
 
 pub use change::Change;

@@ -19,6 +19,9 @@ pub struct KernelCost {
 impl CostModel {
     /// Cost of a kernel that has its rank's device (for a CPU: one core) to itself.
     pub fn kernel(&self, kernel: &Kernel) -> KernelCost {
+        if let Some(time) = self.host_time(kernel) {
+            return KernelCost { time, bytes: Bytes::ZERO };
+        }
         self.work(&kernel_work(kernel))
     }
 

@@ -17,7 +17,7 @@ pub mod program;
 pub mod trace;
 mod units;
 
-pub use cluster::{Cluster, ClusterGraph, Curve, Device, DeviceKind, Level, Vertex, WorkClass};
+pub use cluster::{Cluster, ClusterGraph, Curve, Device, DeviceKind, Host, Level, Vertex, WorkClass};
 pub use document::{HostProfile, ProfileSample};
 pub use dtype::{DType, Precision};
 pub use invalid::Invalid;

@@ -3,12 +3,14 @@
 
 mod constants;
 mod localhost;
+mod named;
 
 pub use constants::{
     Constants, DeviceConstants, LevelConstants, apply as apply_constants, read as constants,
     read_text as constants_from_toml,
 };
 pub use localhost::localhost;
+pub use named::cluster_for;
 
 use crate::ZooError;
 use crate::source::{locate, named, nearest, read};
