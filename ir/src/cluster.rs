@@ -77,6 +77,9 @@ pub struct Host {
     /// To issue one op of a framework: interpreter, autograd, launches of its kernels.
     #[serde(default)]
     pub dispatch: Time,
+    /// Until a collective moves its first byte: launch on every rank, handshakes, skew.
+    #[serde(default)]
+    pub collective: Time,
     /// Once per step: data, learning rate, scaling, logging, gaps.
     #[serde(default)]
     pub step: Time,
@@ -249,6 +252,7 @@ impl Cluster {
         let mut times = vec![
             ("device.launch".to_string(), device.launch),
             ("device.host.dispatch".to_string(), device.host.dispatch),
+            ("device.host.collective".to_string(), device.host.collective),
             ("device.host.step".to_string(), device.host.step),
         ];
         times.extend(self.levels.iter().map(|l| (format!("levels.{}.latency", l.name), l.latency)));

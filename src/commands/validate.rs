@@ -113,15 +113,16 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
         validate::with_constants(&mut setups, &name, &constants)?;
     }
     let bar = progress::bar(0, "predicting", a.quiet);
+    let prepared = validate::prepare(&setups);
     let fitted = match &a.calibrate {
         Some(path) => {
-            let fitted = validate::calibrate(&mut setups);
+            let fitted = validate::calibrate(&prepared, &mut setups);
             files::write(path, &toml(&file, &fitted))?;
             fitted
         }
         None => vec![],
     };
-    let predicted = validate::predict(&setups);
+    let predicted = validate::predict(&prepared, &setups);
     bar.finish_and_clear();
     let mut used = vec![];
     for (setup, predicted) in setups.iter().zip(&predicted) {

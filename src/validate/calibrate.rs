@@ -4,7 +4,7 @@
 //! rows say nothing of stays there. How a row depends on constants is read off its critical path, which is found anew after
 //! each round. The invariant: the fit depends on the rows alone, and a group of n rows moves at most n / 5 knobs.
 
-use super::predict::{Predicted, Term, predict};
+use super::predict::{Predicted, Prepared, Term, predict};
 use super::setup::Setup;
 use meshwright_cost_models::CostModel;
 use meshwright_ir::{Bandwidth, Cluster, Curve, Time, WorkClass};
@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 /// Rounds of simulating and fitting.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 2;
 /// Steps of the solver in each.
 const STEPS: usize = 12;
 /// Residual, as a logarithm, beyond which a row counts linearly: five times a good cluster's noise of 2 %.
@@ -36,6 +36,8 @@ enum Knob {
     Optimizer,
     /// Host time of one op.
     Dispatch,
+    /// Start of a collective.
+    Collective,
     /// Host time of a step.
     Step,
     /// Launch of one kernel.
@@ -52,7 +54,7 @@ fn knobs(cluster: &Cluster) -> Vec<Knob> {
     let used = |k: &usize| cluster.levels[*k].size > 1;
     let mut all = vec![Knob::Matmul, Knob::Memory, Knob::Dispatch, Knob::Attention];
     all.extend(levels.clone().filter(used).map(Knob::Bandwidth));
-    all.extend([Knob::MatmulSlope, Knob::Step, Knob::Optimizer]);
+    all.extend([Knob::Collective, Knob::MatmulSlope, Knob::Optimizer, Knob::Step]);
     all.extend(levels.filter(used).map(Knob::Latency));
     all.push(Knob::Launch);
     all
@@ -65,7 +67,7 @@ impl Knob {
             Knob::Matmul => 0.25,
             Knob::MatmulSlope => 0.15,
             Knob::Attention | Knob::Memory | Knob::Optimizer => 0.5,
-            Knob::Dispatch | Knob::Launch | Knob::Step => 0.7,
+            Knob::Dispatch | Knob::Collective | Knob::Launch | Knob::Step => 0.7,
             Knob::Latency(_) => 0.7,
             Knob::Bandwidth(_) => 0.4,
         }
@@ -98,6 +100,7 @@ impl Knob {
             ),
             Knob::Optimizer => scale(&[WorkClass::Optimizer], &|_| factor),
             Knob::Dispatch => cluster.device.host.dispatch = time(cluster.device.host.dispatch),
+            Knob::Collective => cluster.device.host.collective = time(cluster.device.host.collective),
             Knob::Step => cluster.device.host.step = time(cluster.device.host.step),
             Knob::Launch => cluster.device.launch = time(cluster.device.launch),
             Knob::Latency(k) => cluster.levels[k].latency = time(cluster.levels[k].latency),
@@ -131,14 +134,14 @@ pub struct Fitted {
 }
 
 /// Fits the constants of every cluster that has rows enough, and puts them in the setups.
-pub fn calibrate(setups: &mut [Setup]) -> Vec<Fitted> {
+pub fn calibrate(prepared: &Prepared, setups: &mut [Setup]) -> Vec<Fitted> {
     let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     setups.iter().enumerate().for_each(|(k, s)| groups.entry(s.cluster.clone()).or_default().push(k));
     let presets: Vec<Cluster> = setups.iter().map(|s| s.job.cluster.clone()).collect();
     let mut turned: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let mut errors: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for round in 0..=ROUNDS {
-        let predicted = predict(setups);
+        let predicted = predict(prepared, setups);
         for (cluster, rows) in &groups {
             let error =
                 |k: &usize| Some((predicted[*k].as_ref().ok()?.step_s / setups[*k].measured_s - 1.0).abs());
@@ -211,6 +214,7 @@ fn constants(cluster: &Cluster) -> Constants {
             reserved: None,
             launch: Some(device.launch),
             dispatch: Some(device.host.dispatch),
+            collective: Some(device.host.collective),
             step: Some(device.host.step),
             curves: device.curves.clone(),
         },

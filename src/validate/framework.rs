@@ -15,13 +15,14 @@ pub struct Framework {
     pub vocabulary_multiple: u64,
 }
 
-const SYNCHRONOUS: Manner = Manner { eager: true, blocking_messages: true, late_gradients: true };
-const OVERLAPPING: Manner = Manner { eager: true, blocking_messages: false, late_gradients: false };
-const COMPILED: Manner = Manner { eager: false, blocking_messages: false, late_gradients: false };
+const COMPILED: Manner =
+    Manner { eager: false, blocking_messages: false, late_gradients: false, narrow_gradients: false };
+const OVERLAPPING: Manner = Manner { eager: true, ..COMPILED };
+const SYNCHRONOUS: Manner = Manner { blocking_messages: true, late_gradients: true, ..OVERLAPPING };
 
 /// Megatron-LM of 2020 to 2022 waits for each message between stages (`p2p_communication.py` synchronises the device after
 /// it) and sums gradients after the backward pass (`DistributedDataParallel.allreduce_gradients`); its vocabulary is padded
-/// to 128 times tp (`make_vocab_size_divisible_by`). Megatron-Core overlaps both by default in NeMo's recipes. PyTorch's DDP
+/// to 128 times tp (`make_vocab_size_divisible_by`). In fp16 all of these sum gradients in fp16, in bf16 in fp32. Megatron-Core overlaps both by default in NeMo's recipes. PyTorch's DDP
 /// sums buckets beside backward. JAX, Alpa and nnScaler launch compiled graphs.
 const FRAMEWORKS: [Framework; 11] = [
     Framework { prefix: "megatron-deepspeed", manner: SYNCHRONOUS, vocabulary_multiple: 128 },

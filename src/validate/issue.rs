@@ -4,8 +4,8 @@
 //! The invariant: no instruction of the original is lost, and each waits for at least what it waited for.
 
 use meshwright_cost_models::{dispatches, dispatching, once_per_step};
-use meshwright_ir::Axis;
-use meshwright_ir::program::{Action, BufferClass, Code, CodeBuilder, Kernel, Program, Stream};
+use meshwright_ir::program::{Action, BufferClass, Code, CodeBuilder, Collective, Kernel, Program, Stream};
+use meshwright_ir::{Axis, DType};
 
 /// Habits of a framework.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,6 +16,8 @@ pub struct Manner {
     pub blocking_messages: bool,
     /// Gradients are summed after the last backward, not beside it.
     pub late_gradients: bool,
+    /// Gradients are summed in the type of compute, not in fp32.
+    pub narrow_gradients: bool,
 }
 
 /// The program as a framework of these habits issues it.
@@ -27,15 +29,36 @@ pub fn issued(mut program: Program, manner: Manner) -> Program {
     if manner.eager {
         program.streams.push(Stream::Compute);
     }
+    let narrow = narrowed(&mut program, manner);
     let roles = std::mem::take(&mut program.roles);
-    program.roles = roles.iter().map(|code| reissued(code, &mut program, manner, host)).collect();
+    program.roles = roles.iter().map(|code| reissued(code, &mut program, manner, host, &narrow)).collect();
     program
 }
 
-fn reissued(code: &Code, program: &mut Program, manner: Manner, host: u8) -> Code {
+/// For each collective its kin in the type of compute; itself where there is none or nothing is narrowed.
+fn narrowed(program: &mut Program, manner: Manner) -> Vec<u32> {
+    let compute = program.exchanges.first().map(|x| x.dtype).or_else(|| {
+        program.kernels.iter().find_map(|k| match k {
+            Kernel::Op(op) => Some(op.dtype),
+            _ => None,
+        })
+    });
+    let of = |(c, at): (Collective, u32), all: &mut Vec<Collective>| match compute {
+        Some(dtype) if manner.narrow_gradients && c.dtype == DType::F32 && c.axes.contains(Axis::Dp) => {
+            all.push(Collective { dtype, ..c });
+            all.len() as u32 - 1
+        }
+        _ => at,
+    };
+    let known: Vec<(Collective, u32)> = program.collectives.iter().cloned().zip(0..).collect();
+    known.into_iter().map(|known| of(known, &mut program.collectives)).collect()
+}
+
+fn reissued(code: &Code, program: &mut Program, manner: Manner, host: u8, narrow: &[u32]) -> Code {
     let order = listing(code, program, manner);
     let mut builder = CodeBuilder { code: CodeBuilder::rewrite(code, |_, _| None) };
     let mut moved = vec![u32::MAX; code.instructions.len()];
+    let before = predecessors(code);
     let mut message: Option<u32> = None;
     let mut computed: Option<u32> = None;
     if manner.eager {
@@ -44,8 +67,10 @@ fn reissued(code: &Code, program: &mut Program, manner: Manner, host: u8) -> Cod
     }
     for k in order {
         let i = code.instructions[k];
-        let known = |a: &u32| Some(moved[*a as usize]).filter(|m| *m != u32::MAX);
-        let mut after: Vec<u32> = code.after(k).iter().filter_map(known).collect();
+        let mut after = vec![];
+        for a in code.after(k) {
+            resolve(code, *a, &moved, &before, &mut after);
+        }
         let count = match i.action {
             Action::Compute(n) => dispatches(&program.kernels[n as usize]),
             Action::Collective(_) | Action::Exchange(_) => 1,
@@ -64,7 +89,11 @@ fn reissued(code: &Code, program: &mut Program, manner: Manner, host: u8) -> Cod
         after.sort_unstable();
         after.dedup();
         let (reads, writes) = (code.reads(k), code.writes(k));
-        let at = builder.push(i.action, i.stream, i.micro_batch, i.block, reads, writes, &after);
+        let action = match i.action {
+            Action::Collective(c) if late(code, program, k) => Action::Collective(narrow[c as usize]),
+            other => other,
+        };
+        let at = builder.push(action, i.stream, i.micro_batch, i.block, reads, writes, &after);
         moved[k] = at;
         match i.action {
             Action::Exchange(_) if manner.blocking_messages => message = Some(at),
@@ -96,7 +125,9 @@ fn late(code: &Code, program: &Program, k: usize) -> bool {
     let Action::Collective(c) = code.instructions[k].action else { return false };
     let collective = &program.collectives[c as usize];
     let gradient = |b: &u32| code.buffers[*b as usize].class == BufferClass::Gradient;
-    !collective.axes.contains(Axis::Pp) && code.writes(k).iter().all(gradient)
+    !collective.axes.contains(Axis::Pp)
+        && collective.axes.contains(Axis::Dp)
+        && code.writes(k).iter().all(gradient)
 }
 
 /// Position of a kernel in the program's table.
@@ -106,4 +137,21 @@ fn kernel(program: &mut Program, kernel: Kernel) -> u32 {
     }
     program.kernels.push(kernel);
     program.kernels.len() as u32 - 1
+}
+
+/// The instruction before each on its stream.
+fn predecessors(code: &Code) -> Vec<Option<u32>> {
+    let mut last = std::collections::BTreeMap::new();
+    code.instructions.iter().zip(0..).map(|(i, k)| last.insert(i.stream, k)).collect()
+}
+
+/// Where instruction `a` went; of one that is listed later now, where those went that it waits for.
+fn resolve(code: &Code, a: u32, moved: &[u32], before: &[Option<u32>], into: &mut Vec<u32>) {
+    match moved[a as usize] {
+        u32::MAX => {
+            let waits = code.after(a as usize).iter().copied().chain(before[a as usize]);
+            waits.for_each(|w| resolve(code, w, moved, before, into));
+        }
+        at => into.push(at),
+    }
 }

@@ -13,7 +13,7 @@ mod table;
 pub use calibrate::{Fitted, calibrate};
 pub use framework::Framework;
 pub use issue::{Manner, issued};
-pub use predict::{Predicted, Term, predict};
+pub use predict::{Predicted, Prepared, Term, predict, prepare};
 pub use score::{Score, Scored, kendall, score, with_baseline};
 pub use setup::{Setup, setup};
 pub use table::{Row, read};

@@ -50,70 +50,103 @@ pub struct Predicted {
     pub terms: Vec<(Term, f64)>,
 }
 
-/// A plan to be simulated at several numbers of micro-batches.
-struct Case<'s> {
-    setup: &'s Setup,
-    /// Numbers of micro-batches to simulate, rising.
-    lengths: Vec<u64>,
+/// A plan lowered at several numbers of micro-batches, and the rows that it stands for.
+#[derive(Debug)]
+struct Case {
+    /// One of its rows, for what all share.
+    row: usize,
+    /// Numbers of micro-batches to simulate, and the programs.
+    programs: BTreeMap<u64, Result<Lowered, String>>,
     /// Rows: position and number of micro-batches.
     rows: Vec<(usize, u64)>,
 }
 
-/// Predictions of all rows, in order, in parallel.
-pub fn predict(setups: &[Setup]) -> Vec<Result<Predicted, String>> {
-    let mut cases: BTreeMap<String, Case<'_>> = BTreeMap::new();
-    for (k, setup) in setups.iter().enumerate() {
-        let (fill, m) = (fill(setup), setup.micro_batches);
-        let lengths = if m <= fill + 2 { vec![m] } else { vec![fill, fill + 2] };
-        let (job, pins) = (&setup.job, &setup.job.search.pins);
+#[derive(Debug)]
+struct Lowered {
+    program: Checked,
+    peak: Bytes,
+}
+
+/// Rows made ready to be simulated on clusters of the same shape: constants may change, plans stay.
+#[derive(Debug)]
+pub struct Prepared(Vec<Case>);
+
+/// Plans and lowers all rows, in parallel.
+pub fn prepare(setups: &[Setup]) -> Prepared {
+    let mut cases: BTreeMap<String, Case> = BTreeMap::new();
+    for (row, setup) in setups.iter().enumerate() {
+        let job = &setup.job;
         let key = format!(
-            "{:?} {:?} {} {} {} {:?} {lengths:?}",
-            setup.framework,
-            pins,
+            "{:?} {:?} {:?} {} {} {} {:?}",
+            setup.framework.manner,
+            setup.recompute,
+            job.search.pins,
             job.model_source.hash,
             job.cluster_source.hash,
             job.training.sequence,
             job.training.precision,
         );
-        let case = cases.entry(key).or_insert(Case { setup, lengths, rows: vec![] });
-        case.rows.push((k, m));
+        let case = cases.entry(key).or_insert(Case { row, programs: BTreeMap::new(), rows: vec![] });
+        case.rows.push((row, setup.micro_batches));
+        for m in lengths(setup) {
+            case.programs.insert(m, Err(String::new()));
+        }
     }
-    let cases: Vec<Case<'_>> = cases.into_values().collect();
-    let solved: Vec<Vec<(usize, Result<Predicted, String>)>> = cases.par_iter().map(Case::solve).collect();
+    let mut cases: Vec<Case> = cases.into_values().collect();
+    cases.par_iter_mut().for_each(|case| case.lower(&setups[case.row]));
+    Prepared(cases)
+}
+
+/// Simulates all rows with the constants that their setups have now, in parallel; results in the order of the setups.
+pub fn predict(prepared: &Prepared, setups: &[Setup]) -> Vec<Result<Predicted, String>> {
+    let solved: Vec<Vec<(usize, Result<Predicted, String>)>> =
+        prepared.0.par_iter().map(|case| case.solve(setups)).collect();
     let mut all: Vec<Result<Predicted, String>> = setups.iter().map(|_| Err(String::new())).collect();
-    for (k, predicted) in solved.into_iter().flatten() {
-        all[k] = predicted;
+    for (row, predicted) in solved.into_iter().flatten() {
+        all[row] = predicted;
     }
     all
 }
 
-/// Micro-batches after which a step is only longer, not different: twice the stages, and 2 for the first and a later one.
-fn fill(setup: &Setup) -> u64 {
-    2 * setup.degrees[2]
+/// Numbers of micro-batches to simulate for a row: its own, or, beyond the pipeline's fill, two from which a longer step
+/// is drawn. They are two apart because buffers between stages alternate.
+fn lengths(setup: &Setup) -> Vec<u64> {
+    let (m, fill) = (setup.micro_batches, setup.degrees[2] + 1);
+    if m < fill || m == fill + 1 { vec![m] } else { vec![fill, fill + 2] }
 }
 
-impl Case<'_> {
-    fn solve(&self) -> Vec<(usize, Result<Predicted, String>)> {
-        let ends = self.simulate();
-        let of = |(k, m): &(usize, u64)| {
-            let predicted = ends.as_ref().map_err(Clone::clone).map(|ends| match &ends[..] {
-                [one] => one.clone(),
-                ends => drawn(&ends[0], &ends[1], self.lengths[0], self.lengths[1], *m),
-            });
-            (*k, predicted)
-        };
-        self.rows.iter().map(of).collect()
+impl Case {
+    fn lower(&mut self, setup: &Setup) {
+        let Some(first) = self.programs.keys().next().copied() else { return };
+        let plan = planned(setup, first);
+        for (m, program) in &mut self.programs {
+            let lowered = |plan: &Plan| {
+                let mut plan = plan.clone();
+                plan.micro_batches = *m;
+                plan.job.training.global_batch = m * setup.micro_batch * setup.degrees[0];
+                lowered(&plan, setup)
+            };
+            *program = plan.as_ref().map_err(Clone::clone).and_then(lowered);
+        }
     }
 
-    fn simulate(&self) -> Result<Vec<Predicted>, String> {
-        let plan = planned(self.setup, self.lengths[0])?;
-        let each = |m: &u64| {
-            let mut plan = plan.clone();
-            plan.micro_batches = *m;
-            plan.job.training.global_batch = m * self.setup.micro_batch * self.setup.degrees[0];
-            simulated(&plan, self.setup)
+    fn solve(&self, setups: &[Setup]) -> Vec<(usize, Result<Predicted, String>)> {
+        let cluster = &setups[self.row].job.cluster;
+        let each = |(m, l): (&u64, &Result<Lowered, String>)| {
+            (*m, l.as_ref().map_err(Clone::clone).and_then(|l| simulated(l, cluster)))
         };
-        self.lengths.iter().map(each).collect()
+        let ends: BTreeMap<u64, Result<Predicted, String>> = self.programs.iter().map(each).collect();
+        let of = |(row, m): &(usize, u64)| {
+            let lengths = lengths(&setups[*row]);
+            let end = |k: &u64| ends[k].clone();
+            let predicted = match lengths[..] {
+                [one] => end(&one),
+                _ => end(&lengths[0])
+                    .and_then(|a| end(&lengths[1]).map(|b| drawn(&a, &b, lengths[0], lengths[1], *m))),
+            };
+            (*row, predicted)
+        };
+        self.rows.iter().map(of).collect()
     }
 }
 
@@ -163,15 +196,20 @@ fn even(blocks: u32, stages: u32) -> Vec<StagePlan> {
     (0..stages).map(stage).collect()
 }
 
-fn simulated(plan: &Plan, setup: &Setup) -> Result<Predicted, String> {
+fn lowered(plan: &Plan, setup: &Setup) -> Result<Lowered, String> {
     let program = meshwright_lowering::lower(plan).map_err(|e| e.to_string())?;
     let peak = program.planned_peaks().into_iter().max().unwrap_or_default();
     let program = issued(program, setup.framework.manner).check().map_err(|e| e.to_string())?;
-    let cost = CostModel::new(&setup.job.cluster);
-    crate::facade::check_length(&program, &cost, 1.0).map_err(|e: Failure| e.to_string())?;
+    Ok(Lowered { program, peak })
+}
+
+fn simulated(lowered: &Lowered, cluster: &Cluster) -> Result<Predicted, String> {
+    let program = &lowered.program;
+    let cost = CostModel::new(cluster);
+    crate::facade::check_length(program, &cost, 1.0).map_err(|e: Failure| e.to_string())?;
     let options = Options { ranks: Ranks::Representatives, ..Options::default() };
-    let trace = meshwright_simulator::simulate(&program, &cost, &options);
-    Ok(Predicted { step_s: trace.step_time.seconds(), peak, terms: terms(&program, &trace) })
+    let trace = meshwright_simulator::simulate(program, &cost, &options);
+    Ok(Predicted { step_s: trace.step_time.seconds(), peak: lowered.peak, terms: terms(program, &trace) })
 }
 
 /// What stands on the critical path, counted.
@@ -210,4 +248,3 @@ fn term(program: &Program, action: Action, rank: u32) -> Option<Term> {
         }
     }
 }
-

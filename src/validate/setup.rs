@@ -5,8 +5,8 @@ use super::framework::{Framework, framework, slug};
 use super::shape;
 use super::table::Row;
 use meshwright_ir::{
-    Bytes, Cluster, DType, FlopRate, Job, Objective, Optimizer, Pin, Precision, Recompute, Run, Search,
-    Source, Training,
+    Bytes, Cluster, Curve, DType, FlopRate, Job, Model, Objective, Op, Optimizer, Pin, Precision, Recompute,
+    Run, Search, Source, Training, WorkClass,
 };
 use meshwright_zoo::{cluster_for, hash};
 use std::num::NonZeroU64;
@@ -62,19 +62,23 @@ pub fn setup(row: &Row) -> Result<Setup, String> {
         return Err(format!("batch {global_batch} is no multiple of dp {dp} x micro-batch {micro_batch}"));
     }
     let name = row.text("framework");
-    let (framework, known) = framework(name);
+    let (mut framework, known) = framework(name);
     if !known {
         assumed.push(format!("`{name}` overlaps what it can"));
     }
     let (model, of_model) = shape::model(row, &framework, tp)?;
     assumed.extend(of_model);
     let precision = precision(row, &mut assumed)?;
+    framework.manner.narrow_gradients = precision == Precision::Fp16;
     let mut cluster = cluster(row, devices, &mut assumed)?;
     cluster.name = format!("{}/{}", cluster.name, slug(name));
     if row.text("precision") == "tf32" {
         let rate = cluster.device.peak.get(&DType::Bf16).map(|r| r.get() / 2.0);
         let rate = rate.and_then(|r| FlopRate::try_from(r).ok()).ok_or("no tf32 on this device")?;
         cluster.device.peak.insert(DType::F32, rate);
+    }
+    if row.text("flash_attention") == "n" {
+        unfused_attention(&mut cluster, &model, precision.compute());
     }
     let recompute = recompute(row, &mut assumed)?;
     let sequence_parallel = flag(row, "sp", &mut assumed);
@@ -115,7 +119,7 @@ pub fn setup(row: &Row) -> Result<Setup, String> {
     job.check().map_err(|e| e.to_string())?;
     Ok(Setup {
         id: row.id().to_string(),
-        source: row.text("source").to_string(),
+        source: origin(row.text("source")),
         cluster: cluster_name,
         framework,
         job,
@@ -129,6 +133,44 @@ pub fn setup(row: &Row) -> Result<Setup, String> {
         assumed,
     })
 }
+
+/// A source without its place within a document: the repository or paper and the document.
+fn origin(source: &str) -> String {
+    let words = source.split_whitespace().take(2).map(|w| w.trim_matches(['"', ',', ';']));
+    words.filter(|w| !w.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// Bytes that an attention core of separate kernels moves for each score: products, scaled and masked softmax, dropout
+/// with its mask. Counted in Megatron-LM's fused softmax path, forward and backward.
+const SCORE_BYTES: [f64; 2] = [11.0, 19.0];
+
+/// Curves for an attention core that writes its scores to memory: bytes and products, one after the other. They depend on
+/// the features of a head alone. To be replaced by an op of its own.
+fn unfused_attention(cluster: &mut Cluster, model: &Model, dtype: DType) {
+    let head = model.classes.iter().flat_map(|c| &c.nodes).find_map(|n| match &n.op {
+        Op::Attention { head_dim, .. } => Some(*head_dim as f64),
+        _ => None,
+    });
+    let device = &mut cluster.device;
+    let (Some(head), Some(peak)) = (head, device.peak.get(&dtype).map(|p| p.get())) else { return };
+    let curve = |class: WorkClass| device.curves.iter().find(|c| c.class == class);
+    let large = |class: WorkClass| curve(class).map_or(1.0, |c| c.at(1e12));
+    let (matmul, memory) = (large(WorkClass::Matmul), large(WorkClass::Memory));
+    for (class, bytes, products) in
+        [(WorkClass::Attention, SCORE_BYTES[0], 2.0), (WorkClass::AttentionBackward, SCORE_BYTES[1], 4.0)]
+    {
+        // Causal work is counted as half of the square, and done whole; fused backward is counted as 5 products.
+        let counted = if class == WorkClass::Attention { 2.0 } else { 5.0 } * head;
+        let seconds = bytes / (device.memory_bandwidth.get() * memory)
+            + 2.0 * products * head / (peak * matmul * HEADS);
+        let efficiency = (counted / peak / seconds).clamp(1e-3, 1.0);
+        device.curves.retain(|c| c.class != class);
+        device.curves.push(Curve { class, points: vec![(1e8, efficiency * 0.5), (1e9, efficiency)] });
+    }
+}
+
+/// Efficiency of batched products of one head each against large ones: their inner dimension is a head's. A guess.
+const HEADS: f64 = 0.5;
 
 /// Refuses what the planner or lowering has not learnt.
 fn not_built(row: &Row) -> Result<(), String> {

@@ -39,9 +39,10 @@ pub(crate) fn model(row: &Row, framework: &Framework, tp: u64) -> Result<(Model,
     });
     let inner = row.count("ffn_hidden");
     let vocab = row.count("vocab").unwrap_or_else(|| {
-        let multiple = framework.vocabulary_multiple * tp;
+        // Without tensor parallelism nothing forces padding.
+        let multiple = if tp == 1 { 1 } else { framework.vocabulary_multiple * tp };
         let padded = VOCABULARY.div_ceil(multiple) * multiple;
-        assumed.push(format!("vocab = {padded}: GPT-2's, padded"));
+        assumed.push(format!("vocab = {padded}: GPT-2's, padded to a multiple of {multiple}"));
         padded
     });
     let sequence = need("seq_len")?;

@@ -34,6 +34,9 @@ pub struct DeviceConstants {
     /// Host time to dispatch one op, in picoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch: Option<Time>,
+    /// Time until a collective moves its first byte, in picoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collective: Option<Time>,
     /// Host time once per step, in picoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Time>,
@@ -78,6 +81,7 @@ pub fn apply(
     device.reserved = own.device.reserved.unwrap_or(device.reserved);
     device.launch = own.device.launch.unwrap_or(device.launch);
     device.host.dispatch = own.device.dispatch.unwrap_or(device.host.dispatch);
+    device.host.collective = own.device.collective.unwrap_or(device.host.collective);
     device.host.step = own.device.step.unwrap_or(device.host.step);
     for curve in &own.device.curves {
         device.curves.retain(|c| c.class != curve.class);

@@ -101,10 +101,13 @@ fn behind(cluster: &mut Cluster, words: &str, per_node: u32) -> Result<Option<St
     let all: BTreeMap<String, Technology> = parse("networks.toml", NETWORKS).map_err(|e| e.to_string())?;
     let reached = all.get(technology).ok_or_else(|| format!("no network `{technology}`"))?;
     let level = cluster.levels.last_mut().expect("a checked cluster has levels");
+    // A host reaches no more than it does behind its preset's own adapters: its buses and switches are the same.
+    let host = level.bandwidth.get() * level.efficiency;
+    let efficiency = reached.efficiency.min(host / per_device);
     level.name = technology.to_string();
     level.bandwidth = Bandwidth::try_from(per_device).map_err(|e| e.to_string())?;
     level.latency = reached.latency;
-    level.efficiency = reached.efficiency;
+    level.efficiency = efficiency;
     for (key, source) in &reached.sources {
         cluster.sources.insert(format!("levels.{technology}.{key}"), source.clone());
     }
