@@ -113,16 +113,15 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
         validate::with_constants(&mut setups, &name, &constants)?;
     }
     let bar = progress::bar(0, "predicting", a.quiet);
-    let prepared = validate::prepare(&setups);
-    let fitted = match &a.calibrate {
+    let (fitted, predicted) = match &a.calibrate {
         Some(path) => {
+            let prepared = validate::prepare(&setups);
             let fitted = validate::calibrate(&prepared, &mut setups);
             files::write(path, &toml(&file, &fitted))?;
-            fitted
+            (fitted, validate::predict(&prepared, &setups))
         }
-        None => vec![],
+        None => (vec![], validate::predict_once(&setups)),
     };
-    let predicted = validate::predict(&prepared, &setups);
     bar.finish_and_clear();
     let mut used = vec![];
     for (setup, predicted) in setups.iter().zip(&predicted) {

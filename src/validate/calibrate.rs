@@ -5,10 +5,10 @@
 //! each round. The invariant: the fit depends on the rows alone, and a group of n rows moves at most n / 5 knobs.
 
 use super::predict::{Predicted, Prepared, Term, predict};
-use super::setup::Setup;
+use super::setup::{Setup, with_attention};
 use meshwright_cost_models::CostModel;
-use meshwright_ir::{Bandwidth, Cluster, Curve, Time, WorkClass};
-use meshwright_zoo::{Constants, DeviceConstants, LevelConstants, hash};
+use meshwright_ir::{Bandwidth, Cluster, Curve, DType, Time, WorkClass};
+use meshwright_zoo::{Constants, DeviceConstants, LevelConstants};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -67,7 +67,8 @@ impl Knob {
             Knob::Matmul => 0.25,
             Knob::MatmulSlope => 0.15,
             Knob::Attention | Knob::Memory | Knob::Optimizer => 0.5,
-            Knob::Dispatch | Knob::Collective | Knob::Launch | Knob::Step => 0.7,
+            Knob::Dispatch | Knob::Launch | Knob::Step => 0.5,
+            Knob::Collective => 0.7,
             Knob::Latency(_) => 0.7,
             Knob::Bandwidth(_) => 0.4,
         }
@@ -137,7 +138,7 @@ pub struct Fitted {
 pub fn calibrate(prepared: &Prepared, setups: &mut [Setup]) -> Vec<Fitted> {
     let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     setups.iter().enumerate().for_each(|(k, s)| groups.entry(s.cluster.clone()).or_default().push(k));
-    let presets: Vec<Cluster> = setups.iter().map(|s| s.job.cluster.clone()).collect();
+    let presets: Vec<Cluster> = setups.iter().map(|s| s.preset.clone()).collect();
     let mut turned: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let mut errors: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for round in 0..=ROUNDS {
@@ -171,9 +172,7 @@ pub fn calibrate(prepared: &Prepared, setups: &mut [Setup]) -> Vec<Fitted> {
             let widest =
                 rows.iter().map(|k| &presets[*k]).max_by_key(|c| c.devices()).expect("a group has rows");
             for k in rows {
-                let cluster = turn_all(&presets[*k], &knobs(widest), x);
-                setups[*k].job.cluster_source.hash = hash(&cluster);
-                setups[*k].job.cluster = cluster;
+                setups[*k].reprice(turn_all(&presets[*k], &knobs(widest), x));
             }
         }
     }
@@ -186,7 +185,7 @@ pub fn calibrate(prepared: &Prepared, setups: &mut [Setup]) -> Vec<Fitted> {
             rows: rows.len(),
             moved: x.len(),
             error: (error[0], error[error.len() - 1]),
-            constants: constants(&setups[*widest].job.cluster),
+            constants: constants(&setups[*widest].preset),
         }
     };
     turned.iter().map(report).collect()
@@ -225,6 +224,8 @@ fn constants(cluster: &Cluster) -> Constants {
 /// A row as the solver sees it.
 struct Sample<'s> {
     preset: &'s Cluster,
+    unfused: Option<u64>,
+    dtype: DType,
     terms: &'s [(Term, f64)],
     measured: f64,
     /// What the terms leave out: nothing, unless rounding or a shared device does.
@@ -235,24 +236,36 @@ impl<'s> Sample<'s> {
     fn new(setup: &'s Setup, predicted: &'s Predicted, preset: &'s Cluster) -> Self {
         let cost = CostModel::new(&setup.job.cluster);
         let sum: f64 = predicted.terms.iter().map(|(t, n)| n * t.seconds(&cost)).sum();
-        Self { preset, terms: &predicted.terms, measured: setup.measured_s, rest: predicted.step_s - sum }
+        let dtype = setup.job.training.precision.compute();
+        Self {
+            preset,
+            unfused: setup.unfused,
+            dtype,
+            terms: &predicted.terms,
+            measured: setup.measured_s,
+            rest: predicted.step_s - sum,
+        }
     }
 }
 
+/// What terms are priced on: a cluster, and how attention runs there.
+type Shape<'s> = (&'s Cluster, Option<u64>, DType);
+
 /// Steps that the samples' paths take under constants, each distinct term priced once per cluster.
 struct Pricing<'s> {
-    clusters: Vec<(&'s Cluster, Vec<&'s Term>)>,
+    clusters: Vec<(Shape<'s>, Vec<&'s Term>)>,
     rows: Vec<(usize, Vec<(usize, f64)>, f64)>,
 }
 
 impl<'s> Pricing<'s> {
     fn new(samples: &[Sample<'s>]) -> Self {
-        let mut clusters: Vec<(&Cluster, Vec<&Term>)> = vec![];
+        let mut clusters: Vec<(Shape<'s>, Vec<&Term>)> = vec![];
         let mut known: Vec<BTreeMap<&Term, usize>> = vec![];
         let mut rows = vec![];
         for s in samples {
-            let c = clusters.iter().position(|(c, _)| *c == s.preset).unwrap_or_else(|| {
-                clusters.push((s.preset, vec![]));
+            let shape = (s.preset, s.unfused, s.dtype);
+            let c = clusters.iter().position(|(c, _)| *c == shape).unwrap_or_else(|| {
+                clusters.push((shape, vec![]));
                 known.push(BTreeMap::new());
                 clusters.len() - 1
             });
@@ -270,8 +283,8 @@ impl<'s> Pricing<'s> {
     }
 
     fn steps(&self, knobs: &[Knob], x: &[f64]) -> Vec<f64> {
-        let price = |(preset, terms): &(&Cluster, Vec<&Term>)| {
-            let cost = CostModel::new(&turn_all(preset, knobs, x));
+        let price = |((preset, unfused, dtype), terms): &(Shape<'_>, Vec<&Term>)| {
+            let cost = CostModel::new(&with_attention(turn_all(preset, knobs, x), *unfused, *dtype));
             terms.iter().map(|t| t.seconds(&cost)).collect::<Vec<f64>>()
         };
         let prices: Vec<Vec<f64>> = self.clusters.iter().map(price).collect();

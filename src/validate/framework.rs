@@ -15,10 +15,16 @@ pub struct Framework {
     pub vocabulary_multiple: u64,
 }
 
-const COMPILED: Manner =
-    Manner { eager: false, blocking_messages: false, late_gradients: false, narrow_gradients: false };
+const COMPILED: Manner = Manner {
+    eager: false,
+    blocking_messages: false,
+    blocking_collectives: false,
+    late_gradients: false,
+    narrow_gradients: false,
+};
 const OVERLAPPING: Manner = Manner { eager: true, ..COMPILED };
-const SYNCHRONOUS: Manner = Manner { blocking_messages: true, late_gradients: true, ..OVERLAPPING };
+const SYNCHRONOUS: Manner =
+    Manner { blocking_messages: true, blocking_collectives: true, late_gradients: true, ..OVERLAPPING };
 
 /// Megatron-LM of 2020 to 2022 waits for each message between stages (`p2p_communication.py` synchronises the device after
 /// it) and sums gradients after the backward pass (`DistributedDataParallel.allreduce_gradients`); its vocabulary is padded

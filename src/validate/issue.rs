@@ -14,6 +14,8 @@ pub struct Manner {
     pub eager: bool,
     /// A rank computes nothing while it exchanges messages with another stage, and its host waits for them.
     pub blocking_messages: bool,
+    /// The host dispatches nothing while its rank takes part in a collective of a layer.
+    pub blocking_collectives: bool,
     /// Gradients are summed after the last backward, not beside it.
     pub late_gradients: bool,
     /// Gradients are summed in the type of compute, not in fp32.
@@ -97,6 +99,9 @@ fn reissued(code: &Code, program: &mut Program, manner: Manner, host: u8, narrow
         moved[k] = at;
         match i.action {
             Action::Exchange(_) if manner.blocking_messages => message = Some(at),
+            Action::Collective(_) if manner.blocking_collectives && !late(code, program, k) => {
+                message = Some(at);
+            }
             Action::Compute(_) => computed = Some(at),
             Action::Exchange(_) | Action::Collective(_) => {}
         }

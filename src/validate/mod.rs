@@ -13,7 +13,7 @@ mod table;
 pub use calibrate::{Fitted, calibrate};
 pub use framework::Framework;
 pub use issue::{Manner, issued};
-pub use predict::{Predicted, Prepared, Term, predict, prepare};
+pub use predict::{Predicted, Prepared, Term, predict, predict_once, prepare};
 pub use score::{Score, Scored, kendall, score, with_baseline};
 pub use setup::{Setup, setup};
 pub use table::{Row, read};
@@ -50,7 +50,7 @@ pub fn with_constants(
     constants: &BTreeMap<String, Constants>,
 ) -> Result<(), Failure> {
     for setup in setups.iter_mut().filter(|s| constants.contains_key(&s.cluster)) {
-        setup.job.cluster = apply_constants(setup.job.cluster.clone(), file, constants)?;
+        setup.reprice(apply_constants(setup.preset.clone(), file, constants)?);
         setup.job.cluster_source.hash = hash(&setup.job.cluster);
     }
     Ok(())

@@ -73,6 +73,33 @@ pub struct Prepared(Vec<Case>);
 
 /// Plans and lowers all rows, in parallel.
 pub fn prepare(setups: &[Setup]) -> Prepared {
+    let mut cases = cases(setups);
+    cases.par_iter_mut().for_each(|case| case.lower(&setups[case.row]));
+    Prepared(cases)
+}
+
+/// [`prepare`] and [`predict`] in one, for those who need no program twice.
+pub fn predict_once(setups: &[Setup]) -> Vec<Result<Predicted, String>> {
+    let solve = |mut case: Case| {
+        case.lower(&setups[case.row]);
+        case.solve(setups)
+    };
+    in_order(cases(setups).into_par_iter().map(solve).collect(), setups.len())
+}
+
+fn in_order(
+    solved: Vec<Vec<(usize, Result<Predicted, String>)>>,
+    rows: usize,
+) -> Vec<Result<Predicted, String>> {
+    let mut all: Vec<Result<Predicted, String>> = (0..rows).map(|_| Err(String::new())).collect();
+    for (row, predicted) in solved.into_iter().flatten() {
+        all[row] = predicted;
+    }
+    all
+}
+
+/// Rows that share a plan.
+fn cases(setups: &[Setup]) -> Vec<Case> {
     let mut cases: BTreeMap<String, Case> = BTreeMap::new();
     for (row, setup) in setups.iter().enumerate() {
         let job = &setup.job;
@@ -92,20 +119,14 @@ pub fn prepare(setups: &[Setup]) -> Prepared {
             case.programs.insert(m, Err(String::new()));
         }
     }
-    let mut cases: Vec<Case> = cases.into_values().collect();
-    cases.par_iter_mut().for_each(|case| case.lower(&setups[case.row]));
-    Prepared(cases)
+    cases.into_values().collect()
 }
 
 /// Simulates all rows with the constants that their setups have now, in parallel; results in the order of the setups.
 pub fn predict(prepared: &Prepared, setups: &[Setup]) -> Vec<Result<Predicted, String>> {
     let solved: Vec<Vec<(usize, Result<Predicted, String>)>> =
         prepared.0.par_iter().map(|case| case.solve(setups)).collect();
-    let mut all: Vec<Result<Predicted, String>> = setups.iter().map(|_| Err(String::new())).collect();
-    for (row, predicted) in solved.into_iter().flatten() {
-        all[row] = predicted;
-    }
-    all
+    in_order(solved, setups.len())
 }
 
 /// Numbers of micro-batches to simulate for a row: its own, or, beyond the pipeline's fill, two from which a longer step

@@ -24,6 +24,10 @@ pub struct Setup {
     pub framework: Framework,
     /// The job, all degrees pinned. Memory is not limited: the run is known to have fitted.
     pub job: Job,
+    /// The cluster before anything that depends on the model: what constants are put into.
+    pub preset: Cluster,
+    /// Features of a head, where attention writes its scores to memory.
+    pub unfused: Option<u64>,
     /// Micro-batches per step and replica.
     pub micro_batches: u64,
     /// Sequences per micro-batch and replica.
@@ -77,9 +81,9 @@ pub fn setup(row: &Row) -> Result<Setup, String> {
         let rate = rate.and_then(|r| FlopRate::try_from(r).ok()).ok_or("no tf32 on this device")?;
         cluster.device.peak.insert(DType::F32, rate);
     }
-    if row.text("flash_attention") == "n" {
-        unfused_attention(&mut cluster, &model, precision.compute());
-    }
+    let unfused = (row.text("flash_attention") == "n").then(|| head_dim(&model)).flatten();
+    let preset = cluster.clone();
+    let cluster = with_attention(cluster, unfused, precision.compute());
     let recompute = recompute(row, &mut assumed)?;
     let sequence_parallel = flag(row, "sp", &mut assumed);
     let zero =
@@ -123,6 +127,8 @@ pub fn setup(row: &Row) -> Result<Setup, String> {
         cluster: cluster_name,
         framework,
         job,
+        preset,
+        unfused,
         micro_batches: global_batch / dp / micro_batch,
         micro_batch,
         degrees: [dp, tp, pp],
@@ -144,15 +150,22 @@ fn origin(source: &str) -> String {
 /// with its mask. Counted in Megatron-LM's fused softmax path, forward and backward.
 const SCORE_BYTES: [f64; 2] = [11.0, 19.0];
 
-/// Curves for an attention core that writes its scores to memory: bytes and products, one after the other. They depend on
-/// the features of a head alone. To be replaced by an op of its own.
-fn unfused_attention(cluster: &mut Cluster, model: &Model, dtype: DType) {
-    let head = model.classes.iter().flat_map(|c| &c.nodes).find_map(|n| match &n.op {
-        Op::Attention { head_dim, .. } => Some(*head_dim as f64),
+/// Features of a head.
+fn head_dim(model: &Model) -> Option<u64> {
+    model.classes.iter().flat_map(|c| &c.nodes).find_map(|n| match &n.op {
+        Op::Attention { head_dim, .. } => Some(*head_dim),
         _ => None,
-    });
+    })
+}
+
+/// The cluster with curves for an attention core that writes its scores to memory, of heads with so many features: bytes
+/// and products, one after the other. To be replaced by an op of its own.
+pub(crate) fn with_attention(mut cluster: Cluster, unfused: Option<u64>, dtype: DType) -> Cluster {
     let device = &mut cluster.device;
-    let (Some(head), Some(peak)) = (head, device.peak.get(&dtype).map(|p| p.get())) else { return };
+    let (Some(head), Some(peak)) = (unfused, device.peak.get(&dtype).map(|p| p.get())) else {
+        return cluster;
+    };
+    let head = head as f64;
     let curve = |class: WorkClass| device.curves.iter().find(|c| c.class == class);
     let large = |class: WorkClass| curve(class).map_or(1.0, |c| c.at(1e12));
     let (matmul, memory) = (large(WorkClass::Matmul), large(WorkClass::Memory));
@@ -161,16 +174,26 @@ fn unfused_attention(cluster: &mut Cluster, model: &Model, dtype: DType) {
     {
         // Causal work is counted as half of the square, and done whole; fused backward is counted as 5 products.
         let counted = if class == WorkClass::Attention { 2.0 } else { 5.0 } * head;
-        let seconds = bytes / (device.memory_bandwidth.get() * memory)
-            + 2.0 * products * head / (peak * matmul * HEADS);
+        let bytes = bytes / (device.memory_bandwidth.get() * memory);
+        let seconds = bytes + 2.0 * products * head / (peak * matmul * HEADS);
         let efficiency = (counted / peak / seconds).clamp(1e-3, 1.0);
         device.curves.retain(|c| c.class != class);
         device.curves.push(Curve { class, points: vec![(1e8, efficiency * 0.5), (1e9, efficiency)] });
     }
+    cluster
 }
 
 /// Efficiency of batched products of one head each against large ones: their inner dimension is a head's. A guess.
 const HEADS: f64 = 0.5;
+
+impl Setup {
+    /// Puts other constants in place of the cluster's.
+    pub(crate) fn reprice(&mut self, preset: Cluster) {
+        let dtype = self.job.training.precision.compute();
+        self.job.cluster = with_attention(preset.clone(), self.unfused, dtype);
+        self.preset = preset;
+    }
+}
 
 /// Refuses what the planner or lowering has not learnt.
 fn not_built(row: &Row) -> Result<(), String> {
