@@ -21,7 +21,7 @@ pub mod trace;
 mod trace_views;
 mod units;
 
-pub use cluster::{Cluster, ClusterGraph, Curve, Device, DeviceKind, Level, Vertex, WorkClass};
+pub use cluster::{Cluster, ClusterGraph, Curve, Device, DeviceKind, Host, Level, Vertex, WorkClass};
 pub use document::{HostProfile, ProfileSample};
 pub use dtype::{DType, Precision};
 pub use invalid::Invalid;

@@ -13,6 +13,7 @@ mod report;
 mod run;
 mod simulate;
 mod step_views;
+mod validate;
 mod views;
 mod whatif;
 
@@ -48,6 +49,8 @@ enum Command {
     Cluster(cluster::Arguments),
     /// Say what a plan would do if something were otherwise.
     Whatif(whatif::Arguments),
+    /// Predict measured runs and say how near.
+    Validate(validate::Arguments),
     /// Not built yet.
     #[command(hide = true)]
     Profile(NotBuilt),
@@ -57,9 +60,6 @@ enum Command {
     /// Not built yet.
     #[command(hide = true)]
     Export(NotBuilt),
-    /// Not built yet.
-    #[command(hide = true)]
-    Validate(NotBuilt),
     /// Not built yet.
     #[command(hide = true)]
     Shard(NotBuilt),
@@ -98,7 +98,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Profile(a) => not_built("profile", &a),
         Command::Check(a) => not_built("check", &a),
         Command::Export(a) => not_built("export", &a),
-        Command::Validate(a) => not_built("validate", &a),
+        Command::Validate(a) => validate::command(a),
         Command::Shard(a) => not_built("shard", &a),
     };
     match answer {

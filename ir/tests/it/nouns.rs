@@ -147,6 +147,7 @@ fn cluster() -> Cluster {
             core_bandwidth: None,
             cores: 1,
             launch: Time::micros(4),
+            host: meshwright_ir::Host::default(),
             curves: vec![Curve { class: WorkClass::Matmul, points: vec![(1e8, 0.1), (1e10, 0.5)] }],
             price_per_hour: None,
             watts: None,

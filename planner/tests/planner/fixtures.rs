@@ -30,6 +30,7 @@ pub(crate) fn h100(nodes: u32) -> Cluster {
             core_bandwidth: None,
             cores: 1,
             launch: Time::micros(4),
+            host: meshwright_ir::Host::default(),
             curves: vec![
                 curve(WorkClass::Matmul, &[(1e8, 0.02), (1.5e10, 0.42), (1.5e12, 0.70)]),
                 curve(WorkClass::Attention, &[(1e8, 0.02), (1e12, 0.40)]),
@@ -223,6 +224,7 @@ pub(crate) fn host(ranks: u32, cores: u32) -> Cluster {
         core_bandwidth: Some(rate(1.2e10)),
         cores,
         launch: Time::micros(1),
+        host: meshwright_ir::Host::default(),
         curves: vec![],
         ..cluster.device
     };
