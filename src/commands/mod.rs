@@ -11,6 +11,7 @@ mod plan;
 mod progress;
 mod report;
 mod run;
+mod shard;
 mod simulate;
 mod step_views;
 mod validate;
@@ -51,6 +52,8 @@ enum Command {
     Whatif(whatif::Arguments),
     /// Predict measured runs and say how near.
     Validate(validate::Arguments),
+    /// Solve an iopddl sharding problem.
+    Shard(shard::Arguments),
     /// Not built yet.
     #[command(hide = true)]
     Profile(NotBuilt),
@@ -60,9 +63,6 @@ enum Command {
     /// Not built yet.
     #[command(hide = true)]
     Export(NotBuilt),
-    /// Not built yet.
-    #[command(hide = true)]
-    Shard(NotBuilt),
 }
 
 /// Whatever a command that does not exist yet was given.
@@ -99,7 +99,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Check(a) => not_built("check", &a),
         Command::Export(a) => not_built("export", &a),
         Command::Validate(a) => validate::command(a),
-        Command::Shard(a) => not_built("shard", &a),
+        Command::Shard(a) => shard::command(a),
     };
     match answer {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
