@@ -4,7 +4,7 @@
 //! of host and device sets the pace. The invariant: an empty kernel moves nothing and costs only host time.
 
 use crate::CostModel;
-use meshwright_ir::program::{Kernel, Pass};
+use meshwright_ir::program::Kernel;
 use meshwright_ir::{DType, Op, Time};
 
 /// How many dispatches of the host stand for one kernel. Counted in Megatron-LM's eager layer of 2021 with an unfused
@@ -12,15 +12,30 @@ use meshwright_ir::{DType, Op, Time};
 /// so each of its kernels is one dispatch.
 pub fn dispatches(kernel: &Kernel) -> u64 {
     match kernel {
-        Kernel::Op(k) => match (&k.op, k.pass) {
+        Kernel::Op(k) => match &k.op {
             // Fused with the product before it or the residual after it.
-            (Op::Bias { .. }, _) => 0,
+            Op::Bias { .. } => 0,
             // Reshapes, scores, scale and mask and softmax, dropout, values, reshapes.
-            (Op::Attention { .. }, _) => 6,
-            (Op::CrossEntropy { .. }, _) => 2,
-            (Op::Linear { .. } | Op::Norm { .. } | Op::Add { .. }, Pass::Forward) => 1,
-            (Op::Activation { .. } | Op::Gate { .. } | Op::Rope { .. } | Op::Embedding { .. }, _) => 1,
-            (Op::Linear { .. } | Op::Norm { .. } | Op::Add { .. }, _) => 1,
+            Op::Attention { .. } | Op::LatentAttention { .. } | Op::Index { .. } => 6,
+            // Scores, top-k, sort, permutation. A guess.
+            Op::Route { .. } | Op::Dispatch { .. } | Op::Combine { .. } => 4,
+            Op::CrossEntropy { .. } => 2,
+            Op::Linear { .. }
+            | Op::ExpertLinear { .. }
+            | Op::ExpertBias { .. }
+            | Op::Norm { .. }
+            | Op::Add { .. }
+            | Op::Dropout { .. }
+            | Op::Activation { .. }
+            | Op::Gate { .. }
+            | Op::Rope { .. }
+            | Op::Embedding { .. }
+            | Op::Scale { .. }
+            | Op::Spread { .. }
+            | Op::Gain { .. }
+            | Op::Conv { .. }
+            | Op::Scan { .. } => 1,
+            Op::Input { .. } => 0,
         },
         // Gradients are added, moved and updated by kernels that go with others or over many tensors at once.
         Kernel::Add { .. } | Kernel::Slice { .. } | Kernel::Pack { .. } | Kernel::Unpack { .. } => 0,

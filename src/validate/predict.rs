@@ -11,7 +11,7 @@ use meshwright_ir::program::{Action, Checked, CollectiveKind, Kernel, Program};
 use meshwright_ir::trace::Trace;
 use meshwright_ir::{Algorithm, Bytes, Cluster, Plan, StagePlan};
 use meshwright_planner::Verdict;
-use meshwright_simulator::{Options, Ranks, critical_path};
+use meshwright_simulator::{Options, Partition, Ranks, critical_path};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -229,14 +229,19 @@ fn simulated(lowered: &Lowered, cluster: &Cluster) -> Result<Predicted, String> 
     let cost = CostModel::new(cluster);
     crate::facade::check_length(program, &cost, 1.0).map_err(|e: Failure| e.to_string())?;
     let options = Options { ranks: Ranks::Representatives, ..Options::default() };
+    let partition = Partition::of(program, &cost, &options);
     let trace = meshwright_simulator::simulate(program, &cost, &options);
-    Ok(Predicted { step_s: trace.step_time.seconds(), peak: lowered.peak, terms: terms(program, &trace) })
+    Ok(Predicted {
+        step_s: trace.step_time.seconds(),
+        peak: lowered.peak,
+        terms: terms(program, &partition, &trace),
+    })
 }
 
 /// What stands on the critical path, counted.
-fn terms(program: &Checked, trace: &Trace) -> Vec<(Term, f64)> {
+fn terms(program: &Checked, partition: &Partition, trace: &Trace) -> Vec<(Term, f64)> {
     let mut counts: BTreeMap<(Action, u32), (u32, f64)> = BTreeMap::new();
-    for item in critical_path(program, trace) {
+    for item in critical_path(program, partition, trace) {
         let action = program.code_of(item.rank).instructions[item.instruction as usize].action;
         // Kernels are alike on all ranks; groups and messages may lie differently.
         let place = match action {

@@ -186,7 +186,8 @@ impl<'c> Dual<'c> {
                 let above = &all[core.start[far]..core.start[far + 1]];
                 let table = &core.tables[near.table as usize];
                 for (p, b) in belief.iter_mut().enumerate() {
-                    let beside = table.float_row(p).iter().zip(above).zip(message).map(|((c, a), m)| c + a - m);
+                    let beside =
+                        table.float_row(p).iter().zip(above).zip(message).map(|((c, a), m)| c + a - m);
                     *b += beside.fold(f64::INFINITY, f64::min);
                 }
             }
