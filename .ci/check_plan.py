@@ -1,5 +1,6 @@
 """check_plan.py FOLDER RANKS: the answers of plan, lower, simulate and report in FOLDER fit together."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -47,9 +48,12 @@ def check(folder, ranks):
         if not 0 <= simulated[key] < 1:
             fail(f"simulate.{key} is {simulated[key]}")
 
-    has(answer(folder / "report.out.json"), "report", "path")
+    has(answer(folder / "report.out.json"), "report", "path", "twin")
+    twin = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    if twin["prediction"]["step_time_s"] != step or twin["format"] != "meshwright-report":
+        fail("report.json, the twin of report.html, tells of another plan")
     page = (folder / "report.html").read_text(encoding="utf-8")
-    if "<script" in page or 'src="http' in page or 'href="http' in page:
+    if "<script src" in page or 'src="http' in page or 'href="http' in page:
         fail("the report is not one offline page")
 
     degrees = " ".join(f"{k}={v}" for k, v in mesh.items())

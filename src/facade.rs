@@ -2,6 +2,8 @@
 //! by what the simulator says; the others each take one step along the spine.
 
 use crate::Failure;
+use crate::advice::advice;
+use crate::load::load;
 use meshwright_algebra::model_flops;
 use meshwright_cost_models::{CostModel, LONGEST_STEP_S, Slowest};
 use meshwright_executor::data::Corpus;
@@ -10,7 +12,7 @@ use meshwright_ir::program::{Action, Checked, Collective, Exchange, IdKind, Inst
 use meshwright_ir::{Alternative, Cluster, DType, Job, Objective, Plan, SearchReport, Time, Trace};
 use meshwright_planner::{Progress, Verdict};
 use meshwright_reports::{CriticalItem, Report};
-use meshwright_simulator::{Options, Summary, critical_path};
+use meshwright_simulator::{Options, Partition, Ranks, Summary, critical_path};
 use std::path::Path;
 
 /// The answer to a job.
@@ -64,10 +66,11 @@ pub fn lower(plan: &Plan) -> Result<Checked, Failure> {
 pub fn simulate(program: &Checked, cluster: &Cluster, unfold: bool) -> Result<Simulated, Failure> {
     let cost = CostModel::new(cluster);
     check_length(program, &cost, 1.0)?;
-    let options = if unfold { Options::default() } else { Options::auto(program, cluster) };
+    let options = if unfold { Options::default() } else { Options::auto(program) };
     let trace = meshwright_simulator::simulate(program, &cost, &options);
     let summary = Summary::of(program, &trace);
-    Ok(Simulated { critical: critical(program, &trace), trace, summary })
+    let partition = Partition::of(program, &cost, &options);
+    Ok(Simulated { critical: critical(program, &partition, &trace), trace, summary })
 }
 
 /// Refuses a step too long to be counted in picoseconds, even were every rank `slow` times as slow.
@@ -106,9 +109,9 @@ fn in_turn(program: &Program, cost: &CostModel) -> f64 {
 }
 
 /// Time on the critical path by kind of instruction, longest first.
-fn critical(program: &Program, trace: &Trace) -> Vec<CriticalItem> {
+fn critical(program: &Program, partition: &Partition, trace: &Trace) -> Vec<CriticalItem> {
     let mut kinds = std::collections::BTreeMap::<String, Time>::new();
-    for item in critical_path(program, trace) {
+    for item in critical_path(program, partition, trace) {
         let action: Action = program.code_of(item.rank).instructions[item.instruction as usize].action;
         *kinds.entry(program.kind_name(action)).or_default() += item.end - item.start;
     }
@@ -134,9 +137,8 @@ fn rank(plans: Vec<Plan>, mut report: SearchReport) -> Result<Plan, Failure> {
     let mut simulated = Vec::new();
     for mut plan in plans {
         let program = lower(&plan)?;
-        let trace =
-            meshwright_simulator::simulate(&program, &cost, &Options::auto(&program, &plan.job.cluster));
-        let seconds = trace.step_time.seconds();
+        let options = Options { ranks: Ranks::Representatives, ..Options::default() };
+        let seconds = meshwright_simulator::step_time(&program, &cost, &options).seconds();
         let (band, basis) = band(&plan.job.cluster);
         plan.prediction.step_time_s = seconds;
         plan.prediction.step_time_band_s = (seconds * (1.0 - band), seconds * (1.0 + band));
@@ -270,19 +272,30 @@ fn median_after_warm_up(times: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
+/// A report as its page and as its JSON twin, which the page holds too.
+#[derive(Debug, Clone)]
+pub struct Documents {
+    /// One HTML file.
+    pub html: String,
+    /// The same figures as one JSON object.
+    pub twin: String,
+}
+
 /// The report of whatever is known of a plan.
 pub fn report(
     plan: &Plan,
-    program: Option<&Program>,
+    program: Option<&Checked>,
     simulated: Option<&Simulated>,
     measured: Option<&Trace>,
     ran: Option<&Ran>,
     command: &str,
-) -> String {
+) -> Documents {
     let predicted_s = plan.prediction.step_time_s;
     let measured_step_s = ran.map(|r| r.step_time_s);
-    meshwright_reports::html(&Report {
-        program,
+    let load = program.map(|p| load(p, &plan.job.cluster, predicted_s));
+    let advice = program.map(|p| advice(plan, p)).unwrap_or_default();
+    let report = Report {
+        program: program.map(|p| &**p),
         predicted: simulated.map(|s| &s.trace),
         measured: measured.or_else(|| ran.and_then(|r| r.outcome.trace.as_ref())),
         losses: ran.map_or(&[], |r| &r.outcome.losses),
@@ -292,6 +305,9 @@ pub fn report(
         tokens_per_s: Some(plan.tokens() as f64 / predicted_s),
         mfu: Some((mfu(plan, predicted_s), MFU_CONVENTION)),
         critical_path: simulated.map_or(&[], |s| &s.critical),
+        load: load.as_ref(),
+        advice: &advice,
         ..Report::new(plan, command)
-    })
+    };
+    Documents { html: meshwright_reports::html(&report), twin: meshwright_reports::twin(&report) }
 }

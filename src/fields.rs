@@ -4,7 +4,8 @@
 
 use crate::Failure;
 use crate::change::{Amount, MOST};
-use meshwright_ir::{Axis, Cluster, Plan, Recompute, SearchReport};
+use meshwright_algebra::storages_of;
+use meshwright_ir::{Cluster, Plan, Recompute, SearchReport, Storage};
 use meshwright_zoo::nearest;
 use serde_json::Value;
 
@@ -29,6 +30,8 @@ const LEVEL: [&str; 3] = ["bandwidth", "latency", "efficiency"];
 const NODES: &str = "cluster.nodes";
 /// One word for all blocks of the chain.
 const RECOMPUTE: &str = "recompute";
+/// One word for all parameters.
+const SHARDING: &str = "state_sharding";
 
 /// Largest count of anything: sequences, tokens, cores.
 const MOST_COUNT: u64 = 1 << 24;
@@ -47,10 +50,22 @@ pub(crate) fn changed(plan: &Plan, path: &str, amount: &Amount) -> Result<Plan, 
     let after = match path {
         NODES => with_nodes(plan, amount)?,
         RECOMPUTE => with_recompute(plan, amount)?,
+        SHARDING => with_storage(with_field(&plan, path, amount)?),
         _ => with_field(&plan, path, amount)?,
     };
     after.job.cluster.check().map_err(Failure::of)?;
     Ok(count_micro_batches(after, path))
+}
+
+/// Every parameter that may be is stored as the plan's word says.
+fn with_storage(mut plan: Plan) -> Plan {
+    let stages = plan.stages.len() as u32;
+    let wanted = Storage::of_word(plan.state_sharding, &plan.mesh);
+    for (c, choices) in plan.classes.iter_mut().enumerate() {
+        let strategies = &choices.strategies;
+        choices.storage = storages_of(&plan.job.model, c as u32, strategies, stages, &plan.mesh, wanted);
+    }
+    plan
 }
 
 fn with_nodes(mut plan: Plan, amount: &Amount) -> Result<Plan, Failure> {
@@ -70,7 +85,9 @@ fn with_recompute(mut plan: Plan, amount: &Amount) -> Result<Plan, Failure> {
         Amount::To(word) => {
             word.parse().map_err(|e: String| Failure::new(format!("{RECOMPUTE}: {e}"), ""))?
         }
-        Amount::Times(x) => return Err(wrong(RECOMPUTE, &format!("{x}x"), "write none, selective or full")),
+        Amount::Times(x) => {
+            return Err(wrong(RECOMPUTE, &format!("{x}x"), "write none, gathers, selective or full"));
+        }
     };
     plan.recompute.fill(level);
     Ok(plan)
@@ -212,7 +229,7 @@ fn real(path: &str, old: f64, amount: &Amount) -> Result<f64, Failure> {
 /// The global batch stays as it is asked for: whichever of micro-batch and count was not set follows. Where nothing whole
 /// does, the plan's own check says so.
 fn count_micro_batches(mut plan: Plan, path: &str) -> Plan {
-    let per_replica = plan.job.training.global_batch / u64::from(plan.mesh.degree(Axis::Dp));
+    let per_replica = plan.job.training.global_batch / u64::from(plan.mesh.replicas());
     match path {
         "micro_batch" | "training.global_batch" => plan.micro_batches = per_replica / plan.micro_batch,
         "micro_batches" => plan.micro_batch = per_replica / plan.micro_batches,

@@ -5,7 +5,8 @@ use crate::Failure;
 use meshwright_ir::program::{Checked, Program};
 use meshwright_ir::{Plan, Trace};
 use serde::Serialize;
-use std::io::Read;
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Largest file that is read: a plan of a thousand stages is far smaller.
@@ -55,10 +56,22 @@ pub fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// Writes a file whole or not at all. A link is followed; what is no file at all (a pipe, `/dev/null`) is written as it is.
 pub fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    write_with(path, |out| out.write_all(text.as_bytes()))
+}
+
+/// Writes a file as [`write`] does, piece by piece.
+fn write_with(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
+) -> Result<(), Failure> {
+    let filled = |place: &Path| {
+        let mut out = BufWriter::with_capacity(1 << 16, File::create(place)?);
+        fill(&mut out).and_then(|()| out.flush())
+    };
     let written = match place(path)? {
-        Place::Stream => std::fs::write(path, text),
+        Place::Stream => filled(path),
         Place::File { target, temporary } => {
-            let whole = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, target));
+            let whole = filled(&temporary).and_then(|()| std::fs::rename(&temporary, target));
             whole.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
         }
     };
@@ -152,15 +165,17 @@ pub fn is_program(text: &str) -> bool {
     text.trim_start().starts_with("meshwright-program")
 }
 
-/// A trace file: events for Perfetto, and the trace itself under a key of its own.
-pub fn trace_document(program: &Program, trace: &Trace) -> String {
-    let events = meshwright_reports::perfetto(program, trace);
-    let own = serde_json::to_string(trace).expect("a trace holds integers and string keys");
-    let body = events.trim_end().strip_suffix('}').expect("a JSON object ends in a brace");
-    format!("{body},\"meshwright\":{own}}}\n")
+/// Writes a trace file: events for Perfetto, and the trace itself under a key of its own. Nothing of it is held as text.
+pub fn write_trace(path: &Path, program: &Program, trace: &Trace) -> Result<(), Failure> {
+    write_with(path, |out| {
+        meshwright_reports::perfetto(program, trace, out)?;
+        out.write_all(b",\n\"meshwright\":")?;
+        serde_json::to_writer(&mut *out, trace)?;
+        out.write_all(b"}\n")
+    })
 }
 
-/// Reads the trace that [`trace_document`] wrote.
+/// Reads the trace that [`write_trace`] wrote.
 pub fn read_trace(path: &Path) -> Result<Trace, Failure> {
     #[derive(serde::Deserialize)]
     struct Document {

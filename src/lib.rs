@@ -3,12 +3,15 @@
 //! it from there, and [`what_if()`] asks how a plan does when something changes. Each is a function from values to values;
 //! files, clocks and terminals belong to the command line.
 
+pub mod advice;
 pub mod change;
 pub mod facade;
 pub mod failure;
 mod fields;
 pub mod files;
 pub mod host;
+pub mod load;
+pub mod validate;
 pub mod what_if;
 
 pub use change::Change;

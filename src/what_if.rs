@@ -8,14 +8,14 @@ use crate::{Failure, fields};
 use meshwright_cost_models::CostModel;
 use meshwright_ir::program::Checked;
 use meshwright_ir::{Axis, Bytes, Comparison, Job, Pin, PinKey, Plan, Recompute, Schedule, StateSharding};
-use meshwright_simulator::{Options, simulate};
+use meshwright_simulator::{Options, Partition, Ranks, step_time};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 /// What [`Case::goodput`] counts.
 pub const GOODPUT_CONVENTION: &str = "tokens per second of one uninterrupted step";
 
-/// Most instructions that are simulated rank by rank for a slow rank: some 2 GiB.
+/// Most instructions that are simulated for one case, over all classes of ranks that a slow one tells apart: some 1 GiB.
 const MOST_INSTRUCTIONS: u64 = 50_000_000;
 
 /// One step under one change.
@@ -117,7 +117,10 @@ fn job_anew(path: &str, after: &Plan) -> Result<Job, Failure> {
             let position = Schedule::ALL.iter().position(|s| *s == after.schedule);
             Some((PinKey::Schedule, position.expect("every schedule is listed") as u64))
         }
-        "state_sharding" => Some((PinKey::Zero, u64::from(after.state_sharding == StateSharding::Zero1))),
+        "state_sharding" => {
+            let position = StateSharding::ALL.iter().position(|s| *s == after.state_sharding);
+            Some((PinKey::Zero, position.expect("every sharding is listed") as u64))
+        }
         // A change of it holds for every block, as the pin does.
         "recompute" => {
             let level = after.recompute.iter().max();
@@ -209,17 +212,16 @@ fn simulated(change: &str, plan: &Plan, program: &Checked, slow: &BTreeMap<u32, 
     if let Some(stage) = short {
         return refuse(format!("stage {stage} needs {} of {}", peaks[stage], room + reserved));
     }
-    let per_stage = u64::from(program.mesh.stride(Axis::Pp));
-    if !slow.is_empty() && program.instructions() * per_stage > MOST_INSTRUCTIONS {
-        let all = program.instructions() * per_stage;
-        return refuse(format!("a slow rank means simulating every rank: {all} instructions are too many"));
-    }
-    let options = Options { slow: slow.clone(), ..Options::auto(program, cluster) };
+    let options = Options { ranks: Ranks::Representatives, slow: slow.clone() };
     let cost = CostModel::new(cluster);
     if let Err(why) = facade::check_length(program, &cost, slow.values().copied().fold(1.0, f64::max)) {
         return refuse(why.to_string());
     }
-    let step = simulate(program, &cost, &options).step_time.seconds();
+    let all = Partition::of(program, &cost, &options).instructions(program);
+    if all > MOST_INSTRUCTIONS {
+        return refuse(format!("so few ranks see the same times that {all} instructions are too many"));
+    }
+    let step = step_time(program, &cost, &options).seconds();
     Case { step_time_s: Some(step), goodput: Some(plan.tokens() as f64 / step), note: None, ..case }
 }
 

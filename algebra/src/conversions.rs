@@ -3,10 +3,12 @@
 //! price. The planner records the result in the plan; nothing here chooses strategies.
 
 use crate::{Converter, Expr, OpLayouts, Shapes, layouts};
-use meshwright_ir::{BlockClass, ClassPlan, Copy, GradientPath, Layout, Op, Strategy, Use, Value, ValuePlan};
+use meshwright_ir::{
+    BlockClass, ClassPlan, Copy, GradientPath, Layout, Op, Storage, Strategy, Use, Value, ValuePlan,
+};
 
 /// The plan of a block class under these strategies, or `None` when some layout cannot be reached with equal pieces.
-/// `boundary` is the layout of the tensor between blocks, `hidden` its width.
+/// `boundary` is the layout of the tensor between blocks, `hidden` its width. Every parameter is stored whole.
 pub fn class_plan(
     class: &BlockClass,
     strategies: Vec<Strategy>,
@@ -59,5 +61,6 @@ pub fn class_plan(
     };
     let outputs = (0..class.nodes.len() as u32).map(|k| value(Value::Node(k))).collect::<Option<_>>()?;
     let input = if class.has_input() { Some(value(Value::Input)?) } else { None };
-    Some(ClassPlan { strategies, input, outputs })
+    let params = class.nodes.iter().map(|n| n.params().len()).sum();
+    Some(ClassPlan { strategies, input, outputs, storage: vec![Storage::WHOLE; params] })
 }

@@ -3,7 +3,7 @@
 
 use crate::{Dim, Expr, Slot, signature};
 use meshwright_ir::program::{Kernel, OpKernel, Pass};
-use meshwright_ir::{Bytes, DType, Flops, Model, Op, Optimizer, WorkClass};
+use meshwright_ir::{AttentionCore, Bytes, DType, Flops, Model, Op, Optimizer, WorkClass};
 
 /// Counted work of one kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub fn kernel_work(kernel: &Kernel) -> Work {
     match kernel {
         Kernel::Op(k) => op_work(k),
         Kernel::Add { elements, dtype } => memory(WorkClass::Memory, dtype.bytes(3 * elements), *dtype),
-        Kernel::Slice { outer, whole, inner, axes: _, dtype } => {
-            memory(WorkClass::Memory, dtype.bytes(2 * outer * whole * inner), *dtype)
+        Kernel::Slice { outer, piece, inner, axes: _, dtype } => {
+            memory(WorkClass::Memory, dtype.bytes(2 * outer * piece * inner), *dtype)
         }
         Kernel::Pack { outer, parts, inner, dtype } | Kernel::Unpack { outer, parts, inner, dtype } => {
             memory(WorkClass::Memory, dtype.bytes(2 * outer * parts * inner), *dtype)
@@ -58,36 +58,94 @@ fn op_work(k: &OpKernel) -> Work {
     let x = &k.extents;
     let (batch, sequence) = (x[0], x[1]);
     let class = match (&k.op, k.pass) {
-        (Op::Linear { .. }, _) => WorkClass::Matmul,
-        (Op::Attention { .. }, Pass::Forward) => WorkClass::Attention,
-        (Op::Attention { .. }, _) => WorkClass::AttentionBackward,
+        (Op::Linear { .. } | Op::ExpertLinear { .. }, _) => WorkClass::Matmul,
+        (Op::Attention { .. } | Op::LatentAttention { .. } | Op::Index { .. }, Pass::Forward) => {
+            WorkClass::Attention
+        }
+        (Op::Attention { .. }, Pass::BackwardWeight) => WorkClass::Memory,
+        (Op::Attention { .. } | Op::LatentAttention { .. } | Op::Index { .. }, _) => {
+            WorkClass::AttentionBackward
+        }
         (Op::Embedding { .. }, _) => WorkClass::Embedding,
         (Op::Norm { .. }, _) => WorkClass::Norm,
         (Op::Rope { .. }, _) => WorkClass::Rope,
         (Op::Activation { .. } | Op::Gate { .. }, _) => WorkClass::Activation,
-        (Op::Bias { .. } | Op::Add { .. }, _) => WorkClass::Memory,
+        (
+            Op::Bias { .. }
+            | Op::Scale { .. }
+            | Op::Spread { .. }
+            | Op::Gain { .. }
+            | Op::Route { .. }
+            | Op::Dispatch { .. }
+            | Op::ExpertBias { .. }
+            | Op::Combine { .. }
+            | Op::Conv { .. }
+            | Op::Scan { .. }
+            | Op::Input { .. }
+            | Op::Dropout { .. }
+            | Op::Add { .. },
+            _,
+        ) => WorkClass::Memory,
         (Op::CrossEntropy { .. }, _) => WorkClass::Loss,
     };
     let flops = match &k.op {
         Op::Linear { .. } => 2 * batch * sequence * x[2] * x[3],
-        Op::Attention { heads, kv_heads, head_dim, causal, window } => {
-            // Two products forward (scores, values), five backward (scores again, and four gradients).
-            let products = if k.pass == Pass::Forward { 2 } else { 5 };
-            let pairs = attended_pairs(sequence, *causal, *window);
+        // A gradient of what attention learns is summed from scores made again.
+        Op::Attention { .. } if k.pass == Pass::BackwardWeight => 0,
+        Op::Attention { heads, kv_heads, head_dim, causal, window, core, .. } => {
+            // Two products forward (scores, values); backward four gradients and, where they were not kept, the scores
+            // again. Only a fused core leaves out the pairs that it masks.
+            let (backward, pairs) = match core {
+                AttentionCore::Fused => (5, attended_pairs(sequence, *causal, *window)),
+                AttentionCore::Eager => (4, sequence * sequence),
+            };
+            let products = if k.pass == Pass::Forward { 2 } else { backward };
             2 * products * batch * (x[2] * heads / kv_heads) * head_dim * pairs
+        }
+        Op::LatentAttention { nope, rotary, value, top, .. } => {
+            // Scores over keys, values over values: one of each forward; backward makes the scores again, and two gradients each.
+            let (of_keys, of_values) = if k.pass == Pass::Forward { (1, 1) } else { (3, 2) };
+            let pairs = attended_pairs(sequence, true, None).min(top.map_or(u64::MAX, |t| t * sequence));
+            2 * batch * x[2] * pairs * (of_keys * (nope + rotary) + of_values * value)
+        }
+        Op::Index { head_dim, .. } => {
+            let products = if k.pass == Pass::Forward { 1 } else { 2 };
+            2 * products * batch * x[2] * head_dim * attended_pairs(sequence, true, None)
+        }
+        Op::ExpertLinear { experts, top_k, input, output } => {
+            let copies = (batch * sequence * top_k * x[2]).div_ceil(*experts);
+            2 * copies * input * output
         }
         Op::Embedding { .. }
         | Op::Bias { .. }
         | Op::Norm { .. }
         | Op::Rope { .. }
+        | Op::Dropout { .. }
         | Op::Activation { .. }
         | Op::Gate { .. } => 0,
+        // Recurrences and short convolutions run on vector units, whose time is that of the bytes.
+        Op::Scale { .. }
+        | Op::Spread { .. }
+        | Op::Gain { .. }
+        | Op::Route { .. }
+        | Op::Dispatch { .. }
+        | Op::ExpertBias { .. }
+        | Op::Combine { .. }
+        | Op::Conv { .. }
+        | Op::Scan { .. }
+        | Op::Input { .. } => 0,
         Op::Add { .. } | Op::CrossEntropy { .. } => 0,
     };
     let bytes = match (&k.op, k.pass) {
         // Rows touched, not the whole table: read and write of each row forward; backward reads a row, adds to one.
         (Op::Embedding { .. }, Pass::Forward) => k.dtype.bytes(2 * batch * sequence * x[3]),
         (Op::Embedding { .. }, _) => k.dtype.bytes(3 * batch * sequence * x[3]),
+        // Between the separate kernels of an eager core, scores go through memory: scaled and masked before the softmax,
+        // read again by dropout and by the product with the values; backward, the gradients of each.
+        (Op::Attention { core: AttentionCore::Eager, .. }, _) => {
+            let scores = k.dtype.bytes(elements(&expr.aux[0].dims, x));
+            operands(k, &expr).into_iter().sum::<Bytes>() + scores * 4
+        }
         _ => operands(k, &expr).into_iter().sum(),
     };
     Work { class, flops: Flops(flops), bytes, dtype: k.dtype }
@@ -103,7 +161,10 @@ fn operands(k: &OpKernel, expr: &Expr) -> Vec<Bytes> {
         Slot::ParamGradient(p) => DType::F32
             .bytes(elements(&expr.params[*p as usize], &k.extents) * if k.accumulate { 2 } else { 1 }),
         Slot::Output | Slot::OutputGradient => k.dtype.bytes(elements(&expr.output, &k.extents)),
-        Slot::Aux(a) => DType::F32.bytes(elements(&expr.aux[*a as usize], &k.extents)),
+        Slot::Aux(a) => {
+            let aux = &expr.aux[*a as usize];
+            aux.store.dtype(k.dtype).bytes(elements(&aux.dims, &k.extents))
+        }
         Slot::Ids => DType::I32.bytes(k.extents[0] * k.extents[1]),
     };
     let signature = signature(&k.op, k.pass);
@@ -128,10 +189,26 @@ pub fn model_flops(model: &Model, sequence: u64) -> (Flops, Flops) {
         Op::Attention { heads, head_dim, window, .. } => {
             4 * window.unwrap_or(sequence).min(sequence) * heads * head_dim
         }
+        Op::LatentAttention { heads, nope, rotary, value, top } => {
+            2 * top.unwrap_or(sequence).min(sequence) * heads * (nope + rotary + value)
+        }
+        Op::Index { heads, head_dim, .. } => 2 * sequence * heads * head_dim,
+        Op::ExpertLinear { top_k, input, output, .. } => 2 * top_k * input * output,
+        Op::Scale { .. }
+        | Op::Spread { .. }
+        | Op::Gain { .. }
+        | Op::Route { .. }
+        | Op::Dispatch { .. }
+        | Op::ExpertBias { .. }
+        | Op::Combine { .. }
+        | Op::Conv { .. }
+        | Op::Scan { .. }
+        | Op::Input { .. } => 0,
         Op::Embedding { .. }
         | Op::Bias { .. }
         | Op::Norm { .. }
         | Op::Rope { .. }
+        | Op::Dropout { .. }
         | Op::Activation { .. }
         | Op::Gate { .. } => 0,
         Op::Add { .. } | Op::CrossEntropy { .. } => 0,

@@ -123,6 +123,6 @@ pub fn layouts(op: &Op, strategy: &Strategy) -> OpLayouts {
         output_gradient: place(&expr.output, &never),
         params: expr.params.iter().map(|d| place(d, &never)).collect(),
         param_gradients: expr.params.iter().map(|d| place(d, &always)).collect(),
-        aux: expr.aux.iter().map(|d| place(d, &never)).collect(),
+        aux: expr.aux.iter().map(|a| place(&a.dims, &never)).collect(),
     }
 }

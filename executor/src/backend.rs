@@ -64,6 +64,8 @@ pub type Samples<'d> = dyn Fn(IdKind, u64, u64, u64, &mut [u32]) + Sync + 'd;
 
 /// What one step needs beside the program.
 pub struct StepSettings<'d> {
+    /// Seed of the run, which dropout follows.
+    pub seed: u64,
     /// Step, from 0.
     pub step: u64,
     /// Updates made before this step; fewer than steps where fp16 skipped some.

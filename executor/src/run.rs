@@ -8,7 +8,7 @@ use crate::comm::{CommError, Communicator, Poison, Reduce};
 use crate::{init, wires};
 use meshwright_ir::program::{Checked, Parameter};
 use meshwright_ir::trace::{MemoryPoint, Span, Trace, TraceSource};
-use meshwright_ir::{Axis, Bytes, DType, Init, Mesh, Time};
+use meshwright_ir::{Axis, AxisSet, Bytes, DType, Init, Mesh, Time};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -177,12 +177,10 @@ impl RankRun<'_, '_> {
         let code = self.program.code_of(self.rank);
         for p in &code.parameters {
             let start = initial(p, &self.program.mesh, self.rank, self.options.seed);
-            self.opened.write(p.weight, &start);
+            let held = |over| &start[piece(&self.program.mesh, self.rank, over, start.len())];
+            self.opened.write(p.weight, held(p.storage.of_weight()));
             if let Some(master) = p.master {
-                let pieces = self.program.mesh.size(p.piece) as usize;
-                let (at, size) =
-                    (self.program.mesh.index_in(self.rank, p.piece) as usize, start.len() / pieces);
-                self.opened.write(master, &start[at * size..(at + 1) * size]);
+                self.opened.write(master, held(p.storage.over));
             }
         }
         for step in 0..self.options.steps {
@@ -200,6 +198,7 @@ impl RankRun<'_, '_> {
             ((step + 1) as f64 / self.options.warmup as f64).min(1.0)
         };
         let settings = StepSettings {
+            seed: self.options.seed,
             step,
             updates: self.scaler.updates,
             loss_scale: self.scaler.scale,
@@ -279,12 +278,15 @@ impl RankRun<'_, '_> {
     /// Hands in this rank's pieces of the parameters, replicas aside.
     fn weights(&self) {
         let mesh = &self.program.mesh;
-        if mesh.coord(self.rank, Axis::Dp) != 0 || mesh.coord(self.rank, Axis::Fsdp) != 0 {
-            return;
-        }
         for p in &self.program.code_of(self.rank).parameters {
+            let split = p.storage.of_weight();
+            if mesh.index_in(self.rank, AxisSet::DATA.minus(split)) != 0 {
+                continue;
+            }
             let values = self.opened.read(p.weight);
-            let indices = global_indices(p, mesh, self.rank);
+            let local = values.len() * mesh.size(split) as usize;
+            let mine = piece(mesh, self.rank, split, local);
+            let indices = global_indices(p, mesh, self.rank).skip(mine.start);
             let mut c = lock(self.collected);
             let whole = c
                 .pieces
@@ -330,7 +332,13 @@ impl Scaler {
 /// All elements of one parameter.
 type Whole = Vec<f32>;
 
-/// The start of this rank's piece.
+/// The elements that a rank holds of something of `len` elements that is split among these axes.
+fn piece(mesh: &Mesh, rank: u32, over: AxisSet, len: usize) -> std::ops::Range<usize> {
+    let (at, size) = (mesh.index_in(rank, over) as usize, len / mesh.size(over) as usize);
+    at * size..(at + 1) * size
+}
+
+/// The start of this rank's shard, whole among replicas.
 fn initial(p: &Parameter, mesh: &Mesh, rank: u32, seed: u64) -> Vec<f32> {
     let indices: Vec<u64> = global_indices(p, mesh, rank).collect();
     let mut start = vec![0.0; indices.len()];

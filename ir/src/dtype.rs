@@ -19,18 +19,20 @@ pub enum DType {
     F8,
     /// 32-bit integer: token ids.
     I32,
+    /// 8-bit integer: masks of dropout, 0 or 1.
+    U8,
 }
 
 impl DType {
     /// Every type, in declaration order.
-    pub const ALL: [DType; 5] = [DType::F32, DType::Bf16, DType::F16, DType::F8, DType::I32];
+    pub const ALL: [DType; 6] = [DType::F32, DType::Bf16, DType::F16, DType::F8, DType::I32, DType::U8];
 
     /// Bytes of one element.
     pub fn width(self) -> u64 {
         match self {
             DType::F32 | DType::I32 => 4,
             DType::Bf16 | DType::F16 => 2,
-            DType::F8 => 1,
+            DType::F8 | DType::U8 => 1,
         }
     }
     /// Bytes of `n` elements.
@@ -44,6 +46,7 @@ impl DType {
             DType::F16 => "f16",
             DType::F8 => "f8",
             DType::I32 => "i32",
+            DType::U8 => "u8",
         }
     }
 }

@@ -61,6 +61,8 @@ pub struct AxisSet(u8);
 impl AxisSet {
     /// No axis: every rank alone.
     pub const EMPTY: AxisSet = AxisSet(0);
+    /// The data axes: ranks that differ in these see other samples.
+    pub const DATA: AxisSet = AxisSet(1 << Axis::Dp as u8 | 1 << Axis::Fsdp as u8);
 
     /// The set of one axis.
     pub const fn of(axis: Axis) -> Self {
@@ -80,6 +82,15 @@ impl AxisSet {
     pub fn without(self, axis: Axis) -> Self {
         AxisSet(self.0 & !(1 << axis as u8))
     }
+    /// The set without those of another.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        AxisSet(self.0 & !other.0)
+    }
+    /// Whether every axis of this set is in the other.
+    pub fn is_subset(self, other: Self) -> bool {
+        self.minus(other).is_empty()
+    }
     /// Axes in either set.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
@@ -92,6 +103,12 @@ impl AxisSet {
     /// The axes, major first.
     pub fn iter(self) -> impl Iterator<Item = Axis> {
         Axis::ALL.into_iter().filter(move |a| self.contains(*a))
+    }
+    /// Every set of some of these axes, the empty one aside: smaller ones first, then by their major axes.
+    pub fn subsets(self) -> Vec<AxisSet> {
+        let mut found: Vec<AxisSet> = (1..=self.0).map(AxisSet).filter(|s| s.is_subset(self)).collect();
+        found.sort_by_key(|s| (s.0.count_ones(), s.iter().collect::<Vec<_>>()));
+        found
     }
 }
 
@@ -179,6 +196,10 @@ impl Mesh {
     /// Size of a group over `axes`.
     pub fn size(&self, axes: AxisSet) -> u32 {
         axes.iter().map(|a| self.degree(a)).product()
+    }
+    /// How many ranks see different samples: the size of a group over the data axes.
+    pub fn replicas(&self) -> u32 {
+        self.size(AxisSet::DATA)
     }
     /// Axes with more than one rank.
     pub fn active(&self) -> AxisSet {

@@ -22,7 +22,7 @@ pub enum PinKey {
     Schedule,
     /// Stage of ZeRO among replicas: 0 or 1.
     Zero,
-    /// What backward recomputes in every block but embedding and head: 0 none, 1 selective, 2 full.
+    /// What backward recomputes in every block but embedding and head: 0 none, 1 gathers, 2 selective, 3 full.
     Recompute,
 }
 
@@ -78,7 +78,7 @@ impl FromStr for Pin {
             Invalid::new(
                 "search.pin",
                 format!("`{found}`"),
-                "write dp, tp, pp, sp, microbatch, schedule, zero (0 or 1) or recompute (none, selective or full) with =, !=, <= or >= and a value, as in `tp=8,pp<=4`",
+                "write dp, tp, pp, sp, microbatch, schedule, zero (0 or 1) or recompute (none, gathers, selective or full) with =, !=, <= or >= and a value, as in `tp=8,pp<=4`",
             )
         };
         let at = s.find(['=', '!', '<', '>']).ok_or_else(|| bad(s))?;
@@ -113,8 +113,9 @@ impl FromStr for Pin {
             (PinKey::Schedule, "gpipe") => 0,
             (PinKey::Schedule, "1f1b") => 1,
             (PinKey::Recompute, "none") => 0,
-            (PinKey::Recompute, "selective") => 1,
-            (PinKey::Recompute, "full") => 2,
+            (PinKey::Recompute, "gathers") => 1,
+            (PinKey::Recompute, "selective") => 2,
+            (PinKey::Recompute, "full") => 3,
             (PinKey::Zero, "0") => 0,
             (PinKey::Zero, "1") => 1,
             (PinKey::Sp, "0" | "1") => u64::from(value == "1"),

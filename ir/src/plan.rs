@@ -2,7 +2,7 @@
 //! pass between the layouts that follow; the rest is stages, schedule and algorithms. Lowering replays it and chooses
 //! nothing. A plan embeds its job, so a plan file alone can be simulated, changed and run.
 
-use crate::{Axis, Bytes, Invalid, Job, Layout, Mesh};
+use crate::{Axis, AxisSet, Bytes, Gathering, Invalid, Job, Layout, Mesh, Storage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -130,6 +130,8 @@ pub struct ClassPlan {
     pub input: Option<ValuePlan>,
     /// Each node's output's conversions.
     pub outputs: Vec<ValuePlan>,
+    /// How each parameter is stored, in node order.
+    pub storage: Vec<Storage>,
 }
 
 /// A pipeline stage: a run of blocks.
@@ -177,19 +179,27 @@ word_enum!(
     Recompute {
         /// Nothing: every tensor that backward needs is kept.
         None = "none",
-        /// The attention core.
+        /// Conversions: what an all_gather makes, such as the whole input of a column-parallel product under sequence
+        /// parallelism. Its pieces are kept, as Megatron-LM does without any flag.
+        Gathers = "gathers",
+        /// Those, and the attention core.
         Selective = "selective",
         /// Everything but the block's input.
         Full = "full",
     }
 );
 word_enum!(
-    /// Which training state is split among data-parallel replicas (Rajbhandari et al. 2020).
+    /// Which training state is split among data-parallel replicas (Rajbhandari et al. 2020): for a person and for pins, the
+    /// most that any parameter's [`Storage`] splits.
     StateSharding {
         /// None: every replica holds all of it.
         None = "none",
         /// Optimizer state and master weights: ZeRO stage 1.
         Zero1 = "zero-1",
+        /// Gradients too: ZeRO stage 2.
+        Zero2 = "zero-2",
+        /// Weights too, over the axis `fsdp`: ZeRO stage 3, FSDP.
+        Zero3 = "zero-3",
     }
 );
 word_enum!(
@@ -209,7 +219,7 @@ impl Recompute {
     pub fn summary(levels: &[Self]) -> String {
         let of = |level: Self| levels.iter().filter(|l| **l == level).count();
         let part = |level| format!("{level} in {} of {} blocks", of(level), levels.len());
-        let used = [Self::Selective, Self::Full].into_iter().filter(|l| of(*l) > 0);
+        let used = Self::ALL.iter().copied().filter(|l| *l != Self::None && of(*l) > 0);
         let parts: Vec<String> = used.map(part).collect();
         if parts.is_empty() { "none".into() } else { parts.join(", ") }
     }
@@ -259,8 +269,13 @@ pub struct Plan {
     pub classes: Vec<ClassPlan>,
     /// What backward recomputes, per block of the chain.
     pub recompute: Vec<Recompute>,
-    /// Which state replicas split.
+    /// Which state replicas split, in a word.
     pub state_sharding: StateSharding,
+    /// When split weights are gathered.
+    pub gathering: Gathering,
+    /// Gradients that are summed at the end of the step, over the same axes and stored alike, share a collective until it
+    /// holds this many bytes; 0 for one per block.
+    pub bucket: Bytes,
     /// Algorithm of collectives on each axis with more than one rank.
     pub algorithms: BTreeMap<Axis, Algorithm>,
     /// Predictions.
@@ -303,10 +318,19 @@ pub struct Candidate {
     pub schedule: Schedule,
     /// Which state replicas split.
     pub state_sharding: StateSharding,
+    /// Whether its norms are sequence-parallel.
+    #[serde(default)]
+    pub sequence_parallel: bool,
     /// Closed-form step time where it was solved.
     pub closed_form_s: Option<f64>,
     /// Closed-form peak where it was solved.
     pub peak_memory_bytes: Option<Bytes>,
+    /// Least simulated step time, where it was bounded but not solved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_s: Option<f64>,
+    /// What parameters and their states alone take of a rank, runtime reserve included, where it was not solved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub states_bytes: Option<Bytes>,
     /// Why it was rejected; absent when it was feasible.
     pub rejected: Option<String>,
 }
@@ -358,13 +382,13 @@ impl Plan {
         if self.mesh.ranks() > self.job.cluster.ranks() {
             return bad("plan.mesh", self.mesh.to_string(), "the cluster holds fewer ranks: plan again");
         }
-        let dp = u64::from(self.mesh.degree(Axis::Dp));
-        let batch = dp.checked_mul(self.micro_batch).and_then(|b| b.checked_mul(self.micro_batches));
+        let replicas = u64::from(self.mesh.replicas());
+        let batch = replicas.checked_mul(self.micro_batch).and_then(|b| b.checked_mul(self.micro_batches));
         if batch != Some(self.job.training.global_batch) {
             return bad(
                 "plan.micro_batches",
-                format!("{dp} x {} x {}", self.micro_batch, self.micro_batches),
-                "dp x micro_batch x micro_batches must be the global batch",
+                format!("{replicas} x {} x {}", self.micro_batch, self.micro_batches),
+                "dp x fsdp x micro_batch x micro_batches must be the global batch",
             );
         }
         let blocks = self.job.model.blocks().len() as u32;
@@ -383,8 +407,8 @@ impl Plan {
             let fix = "give one level for each block of the chain";
             return bad("plan.recompute", format!("{} levels", self.recompute.len()), fix);
         }
-        if self.mesh.degree(Axis::Fsdp) > 1 || self.mesh.degree(Axis::Cp) > 1 {
-            let fix = "use dp, tp and pp: the axes fsdp and cp are not built yet";
+        if self.mesh.degree(Axis::Cp) > 1 {
+            let fix = "use dp, fsdp, tp and pp: the axis cp is not built yet";
             return bad("plan.mesh", self.mesh.to_string(), fix);
         }
         if self.classes.len() != self.job.model.classes.len() {
@@ -413,6 +437,50 @@ impl Plan {
                         "cut one of the op's indices",
                     );
                 }
+            }
+        }
+        self.check_storage()
+    }
+
+    /// Every parameter is stored in one of the ways that [`Storage`] lists, and the coarse word says the most of them.
+    fn check_storage(&self) -> Result<(), Invalid> {
+        let word = self.state_sharding;
+        let sharded = self.mesh.degree(Axis::Fsdp) > 1;
+        if (word == StateSharding::Zero3) != sharded {
+            let found = format!("{word} on {}", self.mesh);
+            let fix =
+                "weights are split over the axis fsdp: write zero-3 if it has several ranks, and only then";
+            return Err(Invalid::new("plan.state_sharding", found, fix));
+        }
+        for (plan, class) in self.classes.iter().zip(&self.job.model.classes) {
+            let field = format!("plan.classes.{}.storage", class.name);
+            let owned = |(k, node): (usize, &crate::Node)| {
+                node.params().iter().map(|p| (k, format!("{}.{}", node.name, p.name))).collect::<Vec<_>>()
+            };
+            let params: Vec<(usize, String)> = class.nodes.iter().enumerate().flat_map(owned).collect();
+            if params.len() != plan.storage.len() {
+                let found = format!("{} of {} parameters", plan.storage.len(), params.len());
+                return Err(Invalid::new(
+                    field,
+                    found,
+                    "say of each parameter of the block how it is stored",
+                ));
+            }
+            for (n, (storage, (node, name))) in plan.storage.iter().zip(&params).enumerate() {
+                let beside = n.checked_sub(1).filter(|k| params[*k].0 == *node).map(|k| plan.storage[k]);
+                let fix = if !storage.over.is_subset(AxisSet::DATA) {
+                    "split state among dp and fsdp only"
+                } else if !storage.is_split() && *storage != Storage::WHOLE {
+                    "split a weight or a gradient among some axes, or keep it whole"
+                } else if storage.needs() > word {
+                    "name the most that any parameter splits in plan.state_sharding"
+                } else if beside.is_some_and(|b| b.gradient != storage.gradient) {
+                    "split the gradients of all parameters of an op or of none: one kernel makes them"
+                } else {
+                    continue;
+                };
+                let found = format!("{storage} under {word}");
+                return Err(Invalid::new(format!("{field}.{name}"), found, fix));
             }
         }
         Ok(())

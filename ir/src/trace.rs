@@ -5,6 +5,9 @@ use crate::program::{Action, Program};
 use crate::{Axis, Bytes, Invalid, Time};
 use serde::{Deserialize, Serialize};
 
+mod packed;
+use packed::{memory as packed_memory, spans as packed_spans};
+
 /// Where a trace comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -52,8 +55,10 @@ pub struct Trace {
     /// Length of the step.
     pub step_time: Time,
     /// Spans by rank, then start.
+    #[serde(with = "packed_spans")]
     pub spans: Vec<Span>,
     /// Memory by rank, then time.
+    #[serde(with = "packed_memory")]
     pub memory: Vec<MemoryPoint>,
 }
 

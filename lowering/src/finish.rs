@@ -1,32 +1,32 @@
 //! What follows the last backward: gradients are summed over the axes on which they are partial, block by block while
 //! earlier blocks still run backward; tied copies are added; the global norm is formed; every parameter is updated, and
-//! where replicas split the optimizer state (ZeRO stage 1, Rajbhandari et al. 2020), each updates its piece and the
-//! weights are gathered again. Pieces are summed and gathered in place.
+//! where replicas split the optimizer state (ZeRO, Rajbhandari et al. 2020), each updates its piece and weights that are
+//! not split are gathered again. Pieces of whole gradients and weights are summed and gathered in place.
 
 use crate::stage::Writer;
 use meshwright_algebra::GradientGroup;
 use meshwright_ir::program::{Collective, CollectiveKind, Kernel};
-use meshwright_ir::{Axis, AxisSet, DType};
+use meshwright_ir::{Axis, AxisSet, DType, Storage};
 use std::collections::BTreeMap;
 
 impl Writer<'_, '_> {
-    /// Sums a block's gradients, one coalesced collective per set of axes.
+    /// Sums gradients that are complete once this block's are, one coalesced collective per group.
     pub(crate) fn synchronise(&mut self, block: usize, k: u32) {
         let here = |g: &&GradientGroup| g.block as usize == block && !g.axes.is_empty();
         let groups: Vec<GradientGroup> = self.memory.gradient_groups.iter().filter(here).cloned().collect();
         for group in groups {
-            let buffers: Vec<u32> = group.members.iter().map(|p| self.params[block][*p as usize].1).collect();
+            let buffers: Vec<u32> =
+                group.members.iter().map(|(b, p)| self.params[*b as usize][*p as usize].1).collect();
             let at = self.global_block(block);
-            if group.pieces == 1 {
-                self.all_reduce(group.axes, None, &buffers, k, at);
-                continue;
-            }
-            let split = self.context.pieces().0;
-            let others = split.iter().fold(group.axes, AxisSet::without);
+            // Pieces of split gradients were summed over the axes that split them after every backward.
+            let split = group.storage.over;
+            let others = group.axes.minus(split);
             if !others.is_empty() {
                 self.all_reduce(others, None, &buffers, k, at);
             }
-            self.in_place(CollectiveKind::ReduceScatter, split, None, DType::F32, &buffers, k, at);
+            if group.storage.is_split() && !group.storage.gradient {
+                self.in_place(CollectiveKind::ReduceScatter, split, None, DType::F32, &buffers, k, at);
+            }
         }
     }
 
@@ -45,7 +45,7 @@ impl Writer<'_, '_> {
         k: u32,
         block: u16,
     ) {
-        let elements = buffers.iter().map(|b| self.builder.code.buffers[*b as usize].elements).sum();
+        let elements = self.elements(buffers);
         let algorithm = self.algorithm(axes);
         let c = Collective { kind, axes, stages, elements, dtype, algorithm };
         self.collective(c, k, block, buffers, buffers);
@@ -86,18 +86,18 @@ impl Writer<'_, '_> {
         let mesh = &self.context.plan.mesh;
         let mut groups: BTreeMap<(u64, AxisSet), Vec<u32>> = BTreeMap::new();
         for p in self.builder.code.parameters.iter().filter(|p| !copies.contains(&p.name)) {
-            let held_by_all = |a: &Axis| p.layout.dim_of(*a).is_none() && !p.piece.contains(*a);
+            let held_by_all = |a: &Axis| p.layout.dim_of(*a).is_none() && !p.storage.over.contains(*a);
             let several = axes.without(Axis::Pp).iter().filter(held_by_all);
             let replicas = several.map(|a| u64::from(mesh.degree(a))).product();
-            groups.entry((replicas, p.piece)).or_default().push(p.gradient);
+            let piece = p.storage.over.minus(p.storage.of_gradient());
+            groups.entry((replicas, piece)).or_default().push(p.gradient);
         }
         if groups.is_empty() {
             groups.insert((1, AxisSet::EMPTY), vec![]);
         }
         let (norm, block) = (self.norm, self.global_block(0));
         for (n, ((replicas, piece), buffers)) in groups.into_iter().enumerate() {
-            let all: u64 = buffers.iter().map(|b| self.builder.code.buffers[*b as usize].elements).sum();
-            let elements = all / u64::from(mesh.size(piece));
+            let elements = self.elements(&buffers) / u64::from(mesh.size(piece));
             let kernel = Kernel::SumSquares { elements, replicas, accumulate: n > 0, piece };
             let reads: Vec<u32> = buffers.into_iter().chain((n > 0).then_some(norm)).collect();
             self.kernel(kernel, 0, block, &reads, &[norm]);
@@ -113,21 +113,25 @@ impl Writer<'_, '_> {
         let (optimizer, dtype) = (training.optimizer, training.precision.compute());
         let block = self.global_block(0);
         for p in self.builder.code.parameters.clone() {
-            let pieces = u64::from(self.context.plan.mesh.size(p.piece));
-            let elements = self.builder.code.buffers[p.weight as usize].elements / pieces;
-            let kernel = Kernel::Update { optimizer, elements, dtype, decays: p.decays, piece: p.piece };
+            let Storage { over, weight, gradient } = p.storage;
+            // Where weight and gradient are pieces already, nothing is left to cut.
+            let piece = if weight && gradient { AxisSet::EMPTY } else { over };
+            let pieces = p.storage.pieces(&self.context.plan.mesh);
+            let elements = self.elements(&[p.weight]) / if weight { 1 } else { pieces };
+            let kernel = Kernel::Update { optimizer, elements, dtype, decays: p.decays, piece };
             let state: Vec<u32> =
                 std::iter::once(p.weight).chain(p.master).chain(p.moments.iter().copied()).collect();
             let reads: Vec<u32> = [p.gradient, self.norm].into_iter().chain(state.iter().copied()).collect();
             self.kernel(kernel, 0, block, &reads, &state);
         }
+        let gathered_after = |g: &&GradientGroup| g.storage.is_split() && !g.storage.weight;
         let groups: Vec<GradientGroup> =
-            self.memory.gradient_groups.iter().filter(|g| g.pieces > 1).cloned().collect();
+            self.memory.gradient_groups.iter().filter(gathered_after).cloned().collect();
         for g in groups {
-            let b = g.block as usize;
-            let weights: Vec<u32> = g.members.iter().map(|p| self.params[b][*p as usize].0).collect();
-            let split = self.context.pieces().0;
-            self.in_place(CollectiveKind::AllGather, split, None, dtype, &weights, 0, self.global_block(b));
+            let weights: Vec<u32> =
+                g.members.iter().map(|(b, p)| self.params[*b as usize][*p as usize].0).collect();
+            let at = self.global_block(g.block as usize);
+            self.in_place(CollectiveKind::AllGather, g.storage.over, None, dtype, &weights, 0, at);
         }
     }
 }

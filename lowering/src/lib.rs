@@ -4,6 +4,7 @@
 //! wrote what it reads and whoever used the memory it writes.
 
 mod finish;
+mod gathered;
 mod hazards;
 mod messages;
 mod stage;
@@ -13,10 +14,11 @@ mod verify;
 pub use messages::{Item, Message, Parcel, items};
 
 use meshwright_algebra::{
-    BlockCode, Scope, Shapes, StageMemory, StageShape, countable, expand, recompute, schedules, stage_memory,
+    BlockCode, Scope, Shapes, StageBlock, StageMemory, StageShape, countable, expand, recompute, schedules,
+    stage_memory,
 };
 use meshwright_ir::program::Stream;
-use meshwright_ir::{Axis, AxisSet, Bytes, Invalid, Model, Plan, Program, Recompute, StateSharding};
+use meshwright_ir::{Axis, AxisSet, Bytes, Invalid, Model, Plan, Program, Recompute};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A plan with everything that follows from it before any instruction is listed.
@@ -75,7 +77,7 @@ impl<'p> Context<'p> {
     fn new(plan: &'p Plan) -> Result<Self, Invalid> {
         let model = &plan.job.model;
         let shapes = Shapes {
-            batch: plan.micro_batch * u64::from(plan.mesh.degree(Axis::Dp)),
+            batch: plan.micro_batch * u64::from(plan.mesh.replicas()),
             sequence: plan.job.training.sequence,
         };
         countable(model, shapes.batch, shapes.sequence, plan.micro_batches)?;
@@ -102,6 +104,7 @@ impl<'p> Context<'p> {
         let context =
             Self { plan, model, blocks: model.blocks(), codes, boundary_elements: local.iter().product() };
         verify::ties(&context)?;
+        verify::storage(&context)?;
         Ok(context)
     }
 
@@ -132,26 +135,21 @@ impl<'p> Context<'p> {
             boundary_elements: self.boundary_elements,
             precision: self.plan.job.training.precision,
             optimizer: self.plan.job.training.optimizer,
-            pieces: self.pieces(),
+            mesh: self.plan.mesh,
+            gathering: self.plan.gathering,
+            bucket: self.plan.bucket,
         }
     }
 
     fn memory(&self, stage: usize) -> StageMemory {
         let first = self.plan.stages[stage].first as usize;
-        let chain: Vec<(u32, &BlockCode)> =
-            self.classes(stage).iter().enumerate().map(|(k, c)| (*c, self.code(first + k))).collect();
+        let block = |(k, class): (usize, &u32)| StageBlock {
+            class: *class,
+            code: self.code(first + k),
+            storage: &self.plan.classes[*class as usize].storage,
+        };
+        let chain: Vec<StageBlock<'_>> = self.classes(stage).iter().enumerate().map(block).collect();
         stage_memory(self.model, &chain, &self.shape(stage))
-    }
-
-    /// Axes among which optimizer state is split, and the number of pieces.
-    fn pieces(&self) -> (AxisSet, u64) {
-        match self.plan.state_sharding {
-            StateSharding::None => (AxisSet::EMPTY, 1),
-            StateSharding::Zero1 => {
-                let axes = self.plan.mesh.active().iter().filter(|a| *a == Axis::Dp).collect();
-                (axes, u64::from(self.plan.mesh.size(axes)))
-            }
-        }
     }
 
     /// Axes over which a rank's squared gradient norms are summed: every active one over which what it counts differs.
@@ -161,19 +159,17 @@ impl<'p> Context<'p> {
 }
 
 fn norm_axes(plan: &Plan) -> AxisSet {
-    let splits = plan.state_sharding != StateSharding::None;
-    plan.mesh.active().iter().filter(|a| splits || matches!(a, Axis::Pp | Axis::Tp)).collect()
+    let split = plan.classes.iter().flat_map(|c| &c.storage).fold(AxisSet::EMPTY, |all, s| all.union(s.over));
+    plan.mesh.active().iter().filter(|a| matches!(a, Axis::Pp | Axis::Tp) || split.contains(*a)).collect()
 }
 
-/// The streams of a plan: compute, one per group of axes that synchronise, one per neighbour.
+/// The streams of a plan: compute, one per group of axes that may synchronise, one per neighbour.
 fn streams(plan: &Plan) -> Vec<Stream> {
     let active = plan.mesh.active();
     let mut streams = vec![Stream::Compute];
     streams.extend(active.iter().map(|a| Stream::Collective(AxisSet::of(a))));
-    let within: Vec<Axis> = active.without(Axis::Pp).iter().collect();
-    if within.len() > 1 {
-        streams.push(Stream::Collective(within.into_iter().collect()));
-    }
+    let several = active.without(Axis::Pp).subsets().into_iter().filter(|s| s.iter().count() > 1);
+    streams.extend(several.map(Stream::Collective));
     if active.contains(Axis::Pp) {
         let norm = Stream::Collective(norm_axes(plan));
         if !streams.contains(&norm) {

@@ -3,6 +3,7 @@
 //! so that it overlaps the rest; then tied copies are summed, the global norm is formed, and every parameter is updated.
 
 use crate::Context;
+use crate::gathered::Transit;
 use crate::hazards::Hazards;
 use crate::messages::{Item, Message, Parcel};
 use crate::tables::Tables;
@@ -11,7 +12,7 @@ use meshwright_algebra::{BlockAction, BlockCode, BlockInstruction, Home, StageMe
 use meshwright_ir::program::{
     Action, Buffer, BufferClass, Code, CodeBuilder, Collective, Exchange, Kernel, Parameter, Stream,
 };
-use meshwright_ir::{Algorithm, Axis, AxisSet, Bytes, DType};
+use meshwright_ir::{Algorithm, Axis, AxisSet, Bytes, DType, Storage};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) fn lower_stage(context: &Context<'_>, stage: usize, items: &[Item], tables: &mut Tables) -> Code {
@@ -20,6 +21,11 @@ pub(crate) fn lower_stage(context: &Context<'_>, stage: usize, items: &[Item], t
         Item::Task(Task::B(k)) => Some(*k),
         _ => None,
     });
+    let tasks = items.iter().filter_map(|i| match i {
+        Item::Task(task) => Some(*task),
+        Item::Message(_) => None,
+    });
+    writer.plan_turns(&tasks.collect::<Vec<_>>());
     for item in items {
         match item {
             Item::Message(message) => writer.message(message),
@@ -49,7 +55,8 @@ pub(crate) struct Writer<'a, 'p> {
     parcels: BTreeMap<Parcel, u32>,
     /// Buffers of each block's parameters: weight and gradient.
     pub(crate) params: Vec<Vec<(u32, u32)>>,
-    written: BTreeSet<u32>,
+    pub(crate) written: BTreeSet<u32>,
+    pub(crate) transit: Transit,
     pub(crate) loss: Option<u32>,
     pub(crate) norm: u32,
 }
@@ -71,6 +78,7 @@ impl<'a, 'p> Writer<'a, 'p> {
             parcels: BTreeMap::new(),
             params: vec![],
             written: BTreeSet::new(),
+            transit: Transit::default(),
             loss: None,
             norm: 0,
         };
@@ -86,12 +94,17 @@ impl<'a, 'p> Writer<'a, 'p> {
         w
     }
 
-    fn code_of(&self, block: usize) -> &'a BlockCode {
+    pub(crate) fn code_of(&self, block: usize) -> &'a BlockCode {
         self.context.code(self.global_block(block) as usize)
     }
 
     pub(crate) fn global_block(&self, block: usize) -> u16 {
         (self.context.plan.stages[self.stage].first as usize + block) as u16
+    }
+
+    /// How a parameter of a block of the stage is stored.
+    pub(crate) fn storage(&self, block: usize, param: usize) -> Storage {
+        self.context.plan.classes[self.classes[block] as usize].storage[param]
     }
 
     fn buffer(&mut self, name: &str, dtype: DType, elements: u64, offset: Bytes, class: BufferClass) -> u32 {
@@ -102,7 +115,6 @@ impl<'a, 'p> Writer<'a, 'p> {
     fn parameters(&mut self) {
         let compute = self.context.plan.job.training.precision.compute();
         let optimizer = self.context.plan.job.training.optimizer;
-        let stage_shape = self.context.shape(self.stage);
         for block in 0..self.classes.len() {
             let block_name = self.context.model.block_name(u32::from(self.global_block(block)));
             let mut buffers = Vec::new();
@@ -118,10 +130,11 @@ impl<'a, 'p> Writer<'a, 'p> {
                     Some(tie) => format!("{}.{}", tie.class, self.context.owner_param(tie)),
                     None => format!("{block_name}.{}", scope.name),
                 };
-                let weight = self.buffer(&name, compute, scope.elements, place.weight, BufferClass::Weight);
-                let pieces = stage_shape.pieces_of(self.context.model, self.classes[block], scope);
-                let piece = if pieces > 1 { stage_shape.pieces.0 } else { AxisSet::EMPTY };
-                let held = scope.elements / pieces;
+                let storage = self.storage(block, p);
+                let held = scope.elements / storage.pieces(&self.context.plan.mesh);
+                let of = |split| if split { held } else { scope.elements };
+                let weight =
+                    self.buffer(&name, compute, of(storage.weight), place.weight, BufferClass::Weight);
                 let master = place.master.map(|at| {
                     self.buffer(&format!("{name}.master"), DType::F32, held, at, BufferClass::Master)
                 });
@@ -134,7 +147,7 @@ impl<'a, 'p> Writer<'a, 'p> {
                 let gradient = self.buffer(
                     &format!("{name}.gradient"),
                     DType::F32,
-                    scope.elements,
+                    of(storage.gradient),
                     place.gradient,
                     BufferClass::Gradient,
                 );
@@ -147,7 +160,7 @@ impl<'a, 'p> Writer<'a, 'p> {
                     layout,
                     init,
                     decays,
-                    piece,
+                    storage,
                     weight,
                     master,
                     gradient,
@@ -286,6 +299,7 @@ impl<'a, 'p> Writer<'a, 'p> {
             };
             let external = External { input, output, output_gradient: None, input_gradient: None };
             let code = self.code_of(block);
+            self.take_turn(block);
             self.pass(block, k, &code.forward, &external);
             input = output;
         }
@@ -315,7 +329,10 @@ impl<'a, 'p> Writer<'a, 'p> {
             };
             let external = External { input: None, output: None, output_gradient: gradient, input_gradient };
             let code = self.code_of(block);
+            self.take_turn(block);
+            self.take_slot(block);
             self.pass(block, k, &code.backward, &external);
+            self.scatter(block, k);
             if is_last {
                 self.synchronise(block, k);
             }
@@ -376,9 +393,16 @@ impl<'a, 'p> Writer<'a, 'p> {
         }
         let t = &self.code_of(block).tensors[tensor as usize];
         let frame = self.memory.frames[(u64::from(k) % self.memory.frames.len() as u64) as usize];
-        let present = |b: Option<u32>| b.expect("a block has the neighbours it reads from and writes to");
+        let present =
+            |b: Option<u32>| b.expect("a block has what it shares with others when its pass is listed");
         let b = match t.home {
+            Home::Weight(p) if self.storage(block, p as usize).weight => {
+                return present(self.transit.weight(p));
+            }
             Home::Weight(p) => return self.params[block][p as usize].0,
+            Home::Gradient(p) if self.storage(block, p as usize).gradient => {
+                return present(self.transit.gradient(p));
+            }
             Home::Gradient(p) => return self.params[block][p as usize].1,
             Home::Loss => return present(self.loss),
             Home::Output => return present(external.output),
@@ -403,7 +427,7 @@ impl<'a, 'p> Writer<'a, 'p> {
         b
     }
 
-    fn named(
+    pub(crate) fn named(
         &mut self,
         block: usize,
         tensor: &str,

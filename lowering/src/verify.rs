@@ -2,7 +2,7 @@
 //! that tied parameters are stored, and on one stage summed, alike. A plan that fails here was not made by the planner, or was edited.
 
 use crate::Context;
-use meshwright_algebra::{Expr, Shapes, apply, layouts, may_cut, strategies};
+use meshwright_algebra::{Expr, Shapes, apply, layouts, may_cut, may_store, strategies};
 use meshwright_ir::{Axis, AxisSet, BlockClass, ClassPlan, Invalid, Layout, Mesh, Op, Plan, Step, ValuePlan};
 
 const REPLAN: &str = "plan again instead of editing the plan's layouts";
@@ -19,7 +19,7 @@ pub(crate) fn boundary(plan: &Plan, shapes: &Shapes) -> Result<(), Invalid> {
         return Err(Invalid::new(
             "plan.boundary",
             layout.to_string(),
-            "cut the batch by dp and the sequence by tp, nothing else",
+            "cut the batch by dp and fsdp and the sequence by tp, nothing else",
         ));
     }
     let whole = plan.mesh.active().without(Axis::Pp);
@@ -139,6 +139,32 @@ fn follow(steps: &[Step], from: &Layout, shape: &[u64], mesh: &Mesh) -> Option<L
     steps.iter().try_fold(Some(from.clone()).filter(whole)?, |layout, step| {
         inside.contains(axis(step)).then(|| apply(*step, &layout)).flatten().filter(whole)
     })
+}
+
+/// Every parameter may be stored as the plan says, and a tied one is stored like its owner.
+pub(crate) fn storage(context: &Context<'_>) -> Result<(), Invalid> {
+    let (plan, model) = (context.plan, context.model);
+    let stages = plan.stages.len() as u32;
+    for (c, class) in model.classes.iter().enumerate() {
+        for (p, scope) in context.params(c).iter().enumerate() {
+            let storage = plan.classes[c].storage[p];
+            let bad = |why: String, fix: &str| {
+                let field = format!("plan.classes.{}.storage.{}", class.name, scope.name);
+                Err(Invalid::new(field, format!("{storage}, but {why}"), fix))
+            };
+            if let Err(why) = may_store(model, c as u32, scope, stages, &plan.mesh, storage) {
+                return bad(why, "keep it whole (`over = []`), or split it among other axes");
+            }
+            let Some((oc, _)) = scope.tied.as_ref().and_then(|t| model.tied_to(t)) else { continue };
+            let owner = scope.tied.as_ref().map(|t| context.owner_param(t)).unwrap_or_default();
+            let at = context.params(oc as usize).iter().position(|q| q.name == owner);
+            let theirs = at.map(|q| plan.classes[oc as usize].storage[q]);
+            if theirs.is_some_and(|theirs| theirs != storage) {
+                return bad(format!("its owner {owner} is not"), "store a tied parameter like its owner");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A tied parameter and its owner on one stage are one buffer with one gradient, so they must be cut and summed alike; on

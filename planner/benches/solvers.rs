@@ -50,7 +50,7 @@ fn one_norm(s: Sizes) -> BlockClass {
     let norm = Op::Norm { kind: NormKind::Rms, width: h, groups: 1, eps: Real(1e-5) };
     let n = b.add("norm", norm, &[Value::Input]);
     let qkv = ["q", "k", "v"].map(|name| b.linear(name, n, [h, h], [1, d]));
-    let core = Op::Attention { heads: s.heads, kv_heads: s.heads, head_dim: d, causal: true, window: None };
+    let core = Op::attention(s.heads, s.heads, d, true, None);
     let a = b.add("attention", core, &qkv);
     let attended = b.linear("proj", a, [h, h], [d, 1]);
     let [gate, up] = ["gate", "up"].map(|name| b.linear(name, n, [h, s.inner], [1, 1]));

@@ -34,6 +34,56 @@ pub(crate) fn fastest(kinds: &[Kind<'_>], frames: u64, budget: u64) -> Option<(u
     best.map(|((time, _, picked), _)| (time, counts(kinds, &picked)))
 }
 
+/// Every choice that holds at most `budget` bytes with so many frames; `None` where there are more than `most` to look at.
+pub(crate) fn every(kinds: &[Kind<'_>], frames: u64, budget: u64, most: usize) -> Option<Vec<Counts>> {
+    let mut all: Vec<Counts> = vec![vec![]];
+    for kind in kinds {
+        let mut splits = vec![];
+        each_split(kind.count, kind.versions.len(), &mut |blocks| {
+            splits.push(blocks.to_vec());
+            splits.len() > most
+        });
+        if all.len() * splits.len() > most {
+            return None;
+        }
+        let with = |known: &Counts| {
+            let known = known.clone();
+            splits.clone().into_iter().map(move |s| known.iter().cloned().chain([s]).collect())
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all.retain(|counts| held(kinds, counts, frames) <= budget);
+    Some(all)
+}
+
+/// Every way to divide `count` among `n` versions, the fastest first; each until told that it was enough.
+fn each_split(count: u64, n: usize, enough: &mut dyn FnMut(&[u64]) -> bool) {
+    let mut blocks = vec![0; n];
+    blocks[0] = count;
+    loop {
+        if enough(&blocks) {
+            return;
+        }
+        // The next in order: one more of the first later version that some earlier one can spare.
+        let Some(at) = (1..n).find(|k| blocks[..*k].iter().any(|b| *b > 0)) else { return };
+        let spare: u64 = blocks[..at].iter().sum();
+        blocks[..at].fill(0);
+        blocks[at] += 1;
+        blocks[0] = spare - 1;
+    }
+}
+
+/// Bytes of a choice.
+fn held(kinds: &[Kind<'_>], counts: &Counts, frames: u64) -> u64 {
+    let taken = || {
+        let each =
+            |(k, n): (&Kind<'_>, &Vec<u64>)| k.versions.iter().copied().zip(n.clone()).collect::<Vec<_>>();
+        kinds.iter().zip(counts).flat_map(each).filter(|(_, n)| *n > 0)
+    };
+    let frame: u64 = taken().map(|(v, n)| v.frame * n).sum();
+    frames * frame + taken().map(|(v, _)| v.workspace).max().unwrap_or(0)
+}
+
 /// The choice that holds least; among equals, the faster.
 pub(crate) fn leanest(kinds: &[Kind<'_>], frames: u64) -> Counts {
     let under = |cap: u64| {
@@ -63,6 +113,44 @@ struct Choices<'v> {
     kind: usize,
     count: u64,
     versions: Vec<(usize, &'v Version)>,
+    /// Per version: the steps on the lower hull of (frame, time) from the first version to those up to it.
+    hulls: Vec<Vec<Step>>,
+}
+
+/// From one version to a slower one: bytes per frame that it spares, what that takes, and whether it ends at the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Step {
+    spared: u64,
+    time: u64,
+    ends: bool,
+}
+
+impl Step {
+    /// Whether it spares a byte for less time than another; both spare some.
+    fn is_cheaper(&self, other: &Step) -> bool {
+        u128::from(self.time) * u128::from(other.spared) < u128::from(other.time) * u128::from(self.spared)
+    }
+}
+
+/// Steps along the lower hull, the cheapest first.
+fn hull(versions: &[(usize, &Version)]) -> Vec<Step> {
+    let last = versions.len() - 1;
+    let (mut at, mut steps) = (0, vec![]);
+    while at < last {
+        let step = |to: usize| Step {
+            spared: versions[at].1.frame - versions[to].1.frame,
+            time: versions[to].1.time - versions[at].1.time,
+            ends: to == last,
+        };
+        // Of equally cheap ones the longest, so that none is cheaper than the one before it.
+        let (to, best) = (at + 1..=last)
+            .map(|to| (to, step(to)))
+            .reduce(|a, b| if a.1.is_cheaper(&b.1) { a } else { b })
+            .expect("a later version");
+        steps.push(best);
+        at = to;
+    }
+    steps
 }
 
 /// Every size that the workspace may have.
@@ -87,7 +175,8 @@ fn choices<'v>(kinds: &[Kind<'v>], cap: u64) -> Option<Vec<Choices<'v>>> {
         if versions.is_empty() {
             return None;
         }
-        all.push(Choices { kind, count: k.count, versions });
+        let hulls = (1..=versions.len()).map(|n| hull(&versions[..n])).collect();
+        all.push(Choices { kind, count: k.count, versions, hulls });
     }
     all.sort_by_key(|c| c.versions.len());
     Some(all)
@@ -95,61 +184,131 @@ fn choices<'v>(kinds: &[Kind<'v>], cap: u64) -> Option<Vec<Choices<'v>>> {
 
 /// Least time whose frames take at most `room`, with those bytes and the choice.
 fn fill(choices: &[Choices<'_>], room: u64) -> Option<(u64, u64, Vec<Picked>)> {
-    let Some((first, rest)) = choices.split_first() else { return Some((0, 0, vec![])) };
-    let mut best: Option<(u64, u64, Vec<Picked>)> = None;
-    let mut visit = |blocks: &[u64]| -> bool {
-        let each = || first.versions.iter().zip(blocks).filter(|(_, n)| **n > 0);
-        let frame: u64 = each().map(|((_, v), n)| v.frame * n).sum();
-        let time: u64 = each().map(|((_, v), n)| v.time * n).sum();
-        if frame > room {
-            return false;
+    let mut search = Search { choices, best: None, picked: vec![] };
+    let first = choices.first();
+    let left = first.map_or(0, |c| c.count);
+    search.branch(0, first.map_or(0, |c| c.versions.len() - 1), left, room, 0, 0);
+    search.best
+}
+
+/// Where a branch stands: its kind and how many of its blocks are left, the bytes that are left, and the time and the bytes
+/// of what is decided.
+struct Decided {
+    k: usize,
+    left: u64,
+    room: u64,
+    time: u64,
+    frame: u64,
+}
+
+/// Branch and bound: kind by kind, and in each from the slowest version to the fastest, how many blocks take it, under the
+/// bound of the multiple-choice knapsack's linear relaxation (Sinha and Zoltners 1979). That bound is convex in a count,
+/// so counts are tried from the relaxation's own outwards until it exceeds what was found.
+struct Search<'c, 'v> {
+    choices: &'c [Choices<'v>],
+    best: Option<(u64, u64, Vec<Picked>)>,
+    picked: Vec<Picked>,
+}
+
+impl Search<'_, '_> {
+    /// Decides the count of version `version` of kind `k`, of which `left` blocks have none yet, and all that follows.
+    /// `time` and `frame` are those of what is decided, `room` the bytes that are left.
+    fn branch(&mut self, k: usize, version: usize, left: u64, room: u64, time: u64, frame: u64) {
+        let Some(kind) = self.choices.get(k) else {
+            if self.best.as_ref().is_none_or(|b| (time, frame) < (b.0, b.1)) {
+                self.best = Some((time, frame, self.picked.clone()));
+            }
+            return;
+        };
+        let Some((_, start)) = self.relaxed(k, version, left, room) else { return };
+        let so_far = Decided { k, left, room, time, frame };
+        if version == 0 {
+            self.take(&so_far, version, left);
+            return;
         }
-        if let Some((more, bytes, mut picked)) = fill(rest, room - frame) {
-            let (time, frame) = (time + more, frame + bytes);
-            if best.as_ref().is_none_or(|b| (time, frame) < (b.0, b.1)) {
-                picked.extend(each().map(|((at, _), n)| Picked {
-                    kind: first.kind,
-                    version: *at,
-                    blocks: *n,
-                }));
-                best = Some((time, frame, picked));
+        for count in start..=left {
+            // The relaxation's own count may lie between two whole ones, so the second is tried even if the first fails.
+            if !self.worth(&so_far, version, count, kind.versions[version].1) && count > start {
+                break;
             }
         }
-        true
-    };
-    let last = rest.is_empty();
-    match first.versions.len() {
-        1 => {
-            visit(&[first.count]);
-        }
-        2 => {
-            for slow in 0..=first.count {
-                // Of the last kind, the first count that fits is the fastest.
-                if visit(&[first.count - slow, slow]) && last {
-                    break;
-                }
-            }
-        }
-        _ => {
-            for slowest in 0..=first.count {
-                let left = first.count - slowest;
-                let start = if last { fewest(&first.versions, slowest, left, room) } else { 0 };
-                for slow in start..=left {
-                    if visit(&[left - slow, slow, slowest]) && last {
-                        break;
-                    }
-                }
+        for count in (0..start).rev() {
+            if !self.worth(&so_far, version, count, kind.versions[version].1) {
+                break;
             }
         }
     }
-    best
-}
 
-/// Fewest of `left` blocks that must take the second version rather than the first, when so many take the third.
-fn fewest(versions: &[(usize, &Version)], slowest: u64, left: u64, room: u64) -> u64 {
-    let [a, b, c] = [0, 1, 2].map(|k| versions[k].1.frame);
-    let over = (slowest * c + left * a).saturating_sub(room);
-    over.div_ceil(a - b)
+    /// Follows a count if what comes of it may be faster than the best; tells whether it might.
+    fn worth(&mut self, so_far: &Decided, version: usize, count: u64, v: &Version) -> bool {
+        let Decided { k, left, room, time, .. } = *so_far;
+        let bound = |room| self.relaxed(k, version - 1, left - count, room);
+        let bound = room.checked_sub(count * v.frame).and_then(bound);
+        let found = self.best.as_ref().map_or(u64::MAX, |b| b.0);
+        let worth = bound.is_some_and(|(b, _)| time + count * v.time + b < found);
+        if worth {
+            self.take(so_far, version, count);
+        }
+        worth
+    }
+
+    /// Gives `count` of `left` blocks a version and goes on.
+    fn take(&mut self, so_far: &Decided, version: usize, count: u64) {
+        let Decided { k, left, room, time, frame } = *so_far;
+        let kind = &self.choices[k];
+        let (at, v) = kind.versions[version];
+        let Some(room) = room.checked_sub(count * v.frame) else { return };
+        let (time, frame) = (time + count * v.time, frame + count * v.frame);
+        self.picked.push(Picked { kind: kind.kind, version: at, blocks: count });
+        match version.checked_sub(1) {
+            Some(next) => self.branch(k, next, left - count, room, time, frame),
+            None => {
+                let next = self.choices.get(k + 1);
+                let (slowest, blocks) = next.map_or((0, 0), |c| (c.versions.len() - 1, c.count));
+                self.branch(k + 1, slowest, blocks, room, time, frame);
+            }
+        }
+        self.picked.pop();
+    }
+
+    /// A bound on the time of what is undecided, rounded down, and how many blocks its solution gives `version`, rounded
+    /// down; `None` where nothing fits.
+    fn relaxed(&self, k: usize, version: usize, left: u64, room: u64) -> Option<(u64, u64)> {
+        let here = &self.choices[k];
+        let rest = &self.choices[k + 1..];
+        let fastest = |c: &Choices<'_>, n: u64| (n * c.versions[0].1.frame, n * c.versions[0].1.time);
+        let (mut frame, mut time) = fastest(here, left);
+        for c in rest {
+            let (f, t) = fastest(c, c.count);
+            (frame, time) = (frame + f, time + t);
+        }
+        let mut over = frame.saturating_sub(room);
+        let mut slowest = 0;
+        if over == 0 {
+            return Some((time, slowest));
+        }
+        let last = |c: &'_ Choices<'_>| c.versions.len() - 1;
+        // Next step of each kind; along a hull they come cheapest first, so merging the kinds does too.
+        let mut next = vec![0; rest.len() + 1];
+        while over > 0 {
+            let steps = |j: usize| match j {
+                0 => (&here.hulls[version], left),
+                _ => (&rest[j - 1].hulls[last(&rest[j - 1])], rest[j - 1].count),
+            };
+            let open = (0..next.len()).filter_map(|j| Some((j, steps(j).0.get(next[j])?)));
+            let (j, step) = open.reduce(|a, b| if b.1.is_cheaper(a.1) { b } else { a })?;
+            let blocks = steps(j).1;
+            let spared = (blocks * step.spared).min(over);
+            // Whole blocks and a part of one, in 128 bits: a byte's price times bytes.
+            time += (u128::from(spared) * u128::from(step.time) / u128::from(step.spared)) as u64;
+            if j == 0 && step.ends {
+                slowest = spared / step.spared;
+            }
+            over -= spared;
+            next[j] += 1;
+        }
+        Some((time, slowest))
+    }
 }
 
 fn counts(kinds: &[Kind<'_>], picked: &[Picked]) -> Counts {
@@ -161,9 +320,10 @@ fn counts(kinds: &[Kind<'_>], picked: &[Picked]) -> Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     /// Every way to give each of some blocks a version: `(time, bytes)`.
-    fn every(blocks: &[&[Version]], frames: u64) -> Vec<(u64, u64)> {
+    fn assignments(blocks: &[&[Version]], frames: u64) -> Vec<(u64, u64)> {
         let mut all = vec![(0, 0, 0)];
         for versions in blocks {
             let with = |x: &(u64, u64, u64)| {
@@ -188,16 +348,13 @@ mod tests {
 
     #[test]
     fn no_assignment_of_levels_is_better() {
-        let mut seed = 11u64;
-        let mut random = |n: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % n
-        };
+        let mut r = Random(11);
+        let mut random = |n: u64| r.below(n);
         for _ in 0..2000 {
             let mut classes: Vec<(u64, Vec<Version>)> = vec![];
             for _ in 0..1 + random(3) {
                 let version = |_| Version { time: random(20), frame: random(20), workspace: random(30) };
-                let mut versions: Vec<Version> = (0..1 + seed_of(&classes) % 3).map(version).collect();
+                let mut versions: Vec<Version> = (0..1 + seed_of(&classes) % 4).map(version).collect();
                 versions.sort_by_key(|v| v.time);
                 classes.push((1 + versions[0].frame % 3, versions));
             }
@@ -206,7 +363,7 @@ mod tests {
             let blocks: Vec<&[Version]> =
                 kinds.iter().flat_map(|k| (0..k.count).map(|_| k.versions)).collect();
             let frames = 1 + classes.len() as u64;
-            let all = every(&blocks, frames);
+            let all = assignments(&blocks, frames);
             for budget in [0, 20, 60, 100, 150, 250] {
                 let brute = all.iter().filter(|x| x.1 <= budget).map(|x| x.0).min();
                 let found = fastest(&kinds, frames, budget);
@@ -215,6 +372,16 @@ mod tests {
                     let (measured, bytes) = measure(&kinds, &counts, frames);
                     assert!(measured == time && bytes <= budget);
                 }
+                // Blocks are interchangeable, so counts say as much as assignments.
+                let counted = every(&kinds, frames, budget, 100_000).expect("small kinds");
+                let mut counted: Vec<(u64, u64)> =
+                    counted.iter().map(|c| measure(&kinds, c, frames)).collect();
+                let mut assigned: Vec<(u64, u64)> = all.iter().filter(|x| x.1 <= budget).copied().collect();
+                counted.sort_unstable();
+                assigned.sort_unstable();
+                counted.dedup();
+                assigned.dedup();
+                assert_eq!(counted, assigned);
             }
             let least = measure(&kinds, &leanest(&kinds, frames), frames).1;
             assert_eq!(Some(least), all.iter().map(|x| x.1).min(), "{kinds:?}");

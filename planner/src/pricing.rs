@@ -162,7 +162,7 @@ impl<'a> Prices<'a> {
             Step::Slice { axis, .. } => self.kernel(&Kernel::Slice {
                 axes: AxisSet::of(axis),
                 outer: 1,
-                whole: elements,
+                piece: elements / u64::from(self.mesh.degree(axis)),
                 inner: 1,
                 dtype,
             }),

@@ -2,9 +2,11 @@
 //! memory include what the runtime reserves, and figures of time are closed forms until a simulator replaces them.
 
 use crate::candidate::{Fate, Solved};
-use crate::family::boundary;
+use crate::family::{Expanded, boundary};
 use crate::search::{Entry, Search};
-use meshwright_ir::{Alternative, Axis, Bytes, Candidate, Plan, Prediction, SearchReport, Time};
+use meshwright_ir::{
+    Alternative, Axis, Bytes, Candidate, ClassPlan, Gathering, Plan, Prediction, SearchReport, Storage, Time,
+};
 
 /// Most runners-up listed.
 const RUNNERS_UP: usize = 10;
@@ -25,7 +27,7 @@ pub(crate) fn search(search: &Search<'_>, best: &[usize]) -> SearchReport {
             peak_memory_bytes: s.peak() + reserved,
         }
     };
-    let gap = best.first().and_then(|k| entries[*k].fits()).map_or(0, |s| s.gap);
+    let gap = best.first().and_then(|k| entries[*k].fits()).map_or(0, Solved::step_gap);
     SearchReport {
         candidates: entries.len() as u64,
         pruned: entries.iter().filter(|e| e.rejected.is_some()).count() as u64,
@@ -46,11 +48,15 @@ fn candidate(search: &Search<'_>, entry: &Entry) -> Candidate {
         Some(Fate::Impossible(why)) => Some(why.clone()),
         None => entry.rejected.clone(),
     };
+    let bounded = solved.is_none() && entry.bound > 0;
     Candidate {
         mesh: entry.point.mesh,
         micro_batch: entry.point.micro_batch,
         schedule: entry.point.schedule,
         state_sharding: entry.point.state_sharding(),
+        sequence_parallel: entry.point.sequence_parallel,
+        bound_s: bounded.then(|| Time(entry.bound).seconds()),
+        states_bytes: bounded.then(|| search.ground.states(&entry.point) + reserved),
         closed_form_s: solved.map(|s| Time(s.time.step).seconds()),
         peak_memory_bytes: solved.map(|s| s.peak() + reserved),
         rejected,
@@ -70,6 +76,10 @@ pub(crate) fn plan(search: &Search<'_>, s: &Solved, why: Vec<String>, report: &S
     let reserved = job.cluster.device.reserved;
     let step = Time(s.time.step).seconds();
     let floor = Time(search.ground.bound(point)).seconds();
+    let stored = |(class, storage): (&std::sync::Arc<Expanded>, &Vec<Storage>)| ClassPlan {
+        storage: storage.clone(),
+        ..class.plan.clone()
+    };
     Plan {
         version: 1,
         job: job.clone(),
@@ -79,9 +89,11 @@ pub(crate) fn plan(search: &Search<'_>, s: &Solved, why: Vec<String>, report: &S
         schedule: point.schedule,
         stages: s.stages.clone(),
         boundary: boundary(point.degree(Axis::Dp) > 1, point.sequence_parallel),
-        classes: s.classes.iter().map(|c| c.plan.clone()).collect(),
+        classes: s.classes.iter().zip(&s.storage).map(stored).collect(),
         recompute: s.recompute.clone(),
         state_sharding: point.state_sharding(),
+        gathering: Gathering::default(),
+        bucket: Bytes::ZERO,
         algorithms: search.ground.prices(point).algorithms().clone(),
         prediction: Prediction {
             step_time_s: step,

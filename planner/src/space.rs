@@ -3,7 +3,7 @@
 //! the order of points depends on the job alone.
 
 use crate::reach::Reach;
-use meshwright_ir::{Axis, AxisSet, Job, Mesh, Op, PinKey, Recompute, Schedule, StateSharding};
+use meshwright_ir::{Axis, AxisSet, Job, Mesh, Op, PinKey, Recompute, Schedule, StateSharding, Storage};
 
 /// Most micro-batches of a step: what an instruction can number.
 const MOST_MICRO_BATCHES: u64 = 1 << 16;
@@ -30,6 +30,10 @@ impl Point {
             true => (AxisSet::of(Axis::Dp), u64::from(self.degree(Axis::Dp))),
             false => (AxisSet::EMPTY, 1),
         }
+    }
+    /// How a parameter is stored where it may be.
+    pub(crate) fn storage(&self) -> Storage {
+        Storage::of_word(self.state_sharding(), &self.mesh)
     }
     /// The same, as a plan writes it.
     pub(crate) fn state_sharding(&self) -> StateSharding {

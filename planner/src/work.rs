@@ -90,24 +90,24 @@ impl Scene<'_> {
         if let Op::CrossEntropy { .. } = node.op {
             let over: AxisSet = strategy.axes_on(2).into_iter().collect();
             let kinds = [CollectiveKind::AllReduceMax, CollectiveKind::AllReduceSum];
-            for ((kind, dims), layout) in kinds.into_iter().zip(&expr.aux).zip(&layouts.aux) {
+            for ((kind, aux), layout) in kinds.into_iter().zip(&expr.aux).zip(&layouts.aux) {
                 if !over.is_empty() {
-                    time += prices.collective(kind, over, local(dims, layout), DType::F32);
+                    time += prices.collective(kind, over, local(&aux.dims, layout), DType::F32);
                 }
             }
         }
         let backward = [Pass::BackwardInput, Pass::BackwardWeight].map(|p| signature(&node.op, p));
         let read_back = |slot: Slot| live && backward.iter().flatten().any(|s| s.reads.contains(&slot));
-        let aligned = |elements: u64| (4 * elements).div_ceil(ALIGNMENT) * ALIGNMENT;
+        let aligned = |dtype: DType, elements: u64| dtype.bytes(elements).align(ALIGNMENT).get();
         let mut kept = 0;
-        for (a, (dims, layout)) in expr.aux.iter().zip(&layouts.aux).enumerate() {
+        for (a, (aux, layout)) in expr.aux.iter().zip(&layouts.aux).enumerate() {
             if read_back(Slot::Aux(a as u8)) {
-                kept += aligned(local(dims, layout));
+                kept += aligned(aux.store.dtype(self.dtype), local(&aux.dims, layout));
             }
         }
         if read_back(Slot::Ids) {
             let whole = self.kernel(&node.op, strategy, Pass::Forward);
-            kept += aligned(whole.extents[0] * whole.extents[1]);
+            kept += aligned(DType::I32, whole.extents[0] * whole.extents[1]);
         }
         NodeWork { time, kept, params: self.shards(node, layouts) }
     }

@@ -5,6 +5,7 @@ mod fixture;
 
 use fixture::{Fixture, LARGE, PIPELINE, SMALL, Spec};
 use meshwright_reports::{Report, html, loss_csv, perfetto};
+use std::io::Write;
 use std::path::PathBuf;
 
 fn main() -> std::io::Result<()> {
@@ -17,7 +18,9 @@ fn main() -> std::io::Result<()> {
         if name == "small" {
             let bare = Report::new(&fixture.plan, &fixture.command);
             std::fs::write(folder.join("plan-only.html"), html(&bare))?;
-            std::fs::write(folder.join("trace.json"), perfetto(&fixture.program, &fixture.predicted))?;
+            let mut file = std::io::BufWriter::new(std::fs::File::create(folder.join("trace.json"))?);
+            perfetto(&fixture.program, &fixture.predicted, &mut file)?;
+            file.write_all(b"}\n")?;
             std::fs::write(folder.join("loss.csv"), loss_csv(&fixture.losses, &fixture.step_times_s))?;
         }
     }

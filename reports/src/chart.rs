@@ -25,6 +25,8 @@ pub(crate) enum Ink {
     Winner,
     /// A curve with nothing to compare it to.
     Alone,
+    /// The candidates that nothing beats.
+    Front,
 }
 
 impl Ink {
@@ -41,6 +43,7 @@ impl Ink {
             Ink::Rejected => "ink-rejected",
             Ink::Winner => "ink-winner",
             Ink::Alone => "ink-alone",
+            Ink::Front => "ink-front",
         }
     }
 }
@@ -217,7 +220,7 @@ pub(crate) fn legend<'a>(items: impl IntoIterator<Item = (Ink, &'a str)>) -> Mar
 
 fn mark(ink: Ink) -> Markup {
     match ink {
-        Ink::Predicted | Ink::Measured | Ink::Limit | Ink::Alone => {
+        Ink::Predicted | Ink::Measured | Ink::Limit | Ink::Alone | Ink::Front => {
             html! { line x1="0" y1="7" x2="28" y2="7" {} }
         }
         Ink::Feasible => html! { circle cx="14" cy="7" r="4" {} },

@@ -15,10 +15,25 @@ pub(crate) fn patterns() -> Markup {
                 (pattern("p-optimizer", 7, "M-2 2l4-4M0 7l7-7M5 9l4-4M-2 5l4 4M0 0l7 7M5-2l4 4"))
                 (pattern("p-rearrange", 5, "M0 2.5h5"))
                 (pattern("p-idle", 6, "M0 1.5h1.5M3 4.5h1.5"))
+                @for (k, (side, strokes)) in CLASSES.iter().enumerate() { (pattern(&format!("p-c{k}"), *side, strokes)) }
             }
         }
     }
 }
+
+/// Strokes of the fills `c0` to `c9`, which classes without a meaning of their own take in turn; the first is solid.
+const CLASSES: [(u32, &str); 10] = [
+    (8, ""),
+    (7, "M-2 2l4-4M0 7l7-7M5 9l4-4"),
+    (5, "M2.5 0v5"),
+    (5, "M0 2.5h5"),
+    (6, "M0 1.5h2M3 4.5h2"),
+    (7, "M-2 5l4 4M0 0l7 7M5-2l4 4"),
+    (7, "M-2 2l4-4M0 7l7-7M5 9l4-4M-2 5l4 4M0 0l7 7M5-2l4 4"),
+    (6, "M3 0v6M0 3h6"),
+    (9, "M0 2h9M0 5h9"),
+    (9, "M2 0v9M5 0v9"),
+];
 
 /// A square tile of side `side`: the kind's colour under strokes in the page's colour.
 fn pattern(id: &str, side: u32, strokes: &str) -> Markup {
@@ -31,9 +46,9 @@ fn pattern(id: &str, side: u32, strokes: &str) -> Markup {
 }
 
 /// One part of a bar.
-pub(crate) struct Part<'a> {
+pub(crate) struct Part {
     /// Class in the stylesheet.
-    pub(crate) class: &'a str,
+    pub(crate) class: String,
     /// Length, in the unit of the bar's `full`.
     pub(crate) length: u64,
     /// What the pointer shows.
@@ -41,7 +56,7 @@ pub(crate) struct Part<'a> {
 }
 
 /// Parts end to end, against a `full` length that fills the width.
-pub(crate) fn bar(label: &str, full: u64, parts: &[Part<'_>]) -> Markup {
+pub(crate) fn bar(label: &str, full: u64, parts: &[Part]) -> Markup {
     let percent = |n: u64| if full == 0 { 0.0 } else { 100.0 * n as f64 / full as f64 };
     let mut from = 0;
     let placed = parts.iter().map(|part| {

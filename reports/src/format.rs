@@ -51,6 +51,15 @@ pub(crate) fn signed_percent(share: f64) -> String {
     }
 }
 
+/// `+12.3 ms` or `−4.00 µs`.
+pub(crate) fn signed_seconds(s: f64) -> String {
+    let sign = if s < 0.0 { "−" } else { "+" };
+    match seconds(s.abs()) {
+        text if text == "0" || text == "unknown" => text,
+        text => format!("{sign}{text}"),
+    }
+}
+
 /// Part of a whole as a percentage; empty when there is no whole.
 pub(crate) fn share(part: u64, whole: u64) -> String {
     if whole == 0 { String::new() } else { percent(part as f64 / whole as f64) }

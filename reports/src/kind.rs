@@ -65,7 +65,12 @@ impl Kind {
 pub(crate) fn legend<'a>(items: impl IntoIterator<Item = (&'a str, &'a str)>) -> Markup {
     html! {
         ul.legend { @for (class, words) in items {
-            li { svg.swatch width="28" height="14" aria-hidden="true" { g class=(class) { rect width="28" height="14" {} } } (words) }
+            li { (swatch(class)) (words) }
         } }
     }
+}
+
+/// A small rectangle in the fill of a class.
+pub(crate) fn swatch(class: &str) -> Markup {
+    html! { svg.swatch width="28" height="14" aria-hidden="true" { g class=(class) { rect width="28" height="14" {} } } }
 }

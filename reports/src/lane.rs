@@ -85,8 +85,8 @@ pub(crate) fn works(program: &Program, spans: &[Span], stream: u8) -> Vec<Work> 
 }
 
 /// Pieces that all lanes of a timeline may have together, and columns: what keeps a report of any size below 1 MB.
-const PIECES: usize = 2_400;
-const COLUMNS: usize = 14_000;
+const PIECES: usize = 1_200;
+const COLUMNS: usize = 9_000;
 
 /// The lanes of a timeline whose axis ends at `full`. The shortest keep their pieces, as many as the budget lets.
 pub(crate) fn lanes(works: &[&[Work]], full: u64) -> Vec<Lane> {

@@ -12,10 +12,13 @@ mod page;
 mod perfetto;
 mod report;
 mod sections;
+mod spans;
 mod table;
 mod thin;
+mod twin;
 
 pub use csv::loss_csv;
 pub use page::html;
 pub use perfetto::perfetto;
-pub use report::{CriticalItem, Report};
+pub use report::{Action, Basis, CriticalItem, Report};
+pub use twin::twin;

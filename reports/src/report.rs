@@ -1,7 +1,7 @@
 //! What a report is made from: values that were computed elsewhere, borrowed. The helpers below choose which ranks and
 //! stages stand for the rest; they never derive a figure.
 
-use meshwright_ir::{Axis, Bytes, Plan, Program, Source, Time, Trace};
+use meshwright_ir::{Axis, Bytes, Load, Plan, Program, Source, Time, Trace};
 
 /// One stretch of the critical path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,6 +10,32 @@ pub struct CriticalItem {
     pub label: String,
     /// For how long.
     pub time: Time,
+}
+
+/// How the gain of an [`Action`] was computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Basis {
+    /// The changed plan was simulated.
+    Simulated,
+    /// By the planner's closed form.
+    ClosedForm,
+}
+
+/// Something that would shorten the step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Action {
+    /// What to do, for a person.
+    pub label: String,
+    /// The change as `whatif --set` takes it, where it does.
+    pub change: String,
+    /// The step time it gives.
+    pub step_time_s: f64,
+    /// Share of the time per token that it saves, between 0 and 1.
+    pub gain: f64,
+    /// How that was computed.
+    pub basis: Basis,
+    /// Whether it fits the memory there is.
+    pub fits: bool,
 }
 
 /// Everything one report shows. Traces must be of `program`, and `program` of `plan`; a trace without a program has no
@@ -38,6 +64,10 @@ pub struct Report<'a> {
     pub mfu: Option<(f64, &'a str)>,
     /// The predicted critical path in order.
     pub critical_path: &'a [CriticalItem],
+    /// What the step asks of the interconnect.
+    pub load: Option<&'a Load>,
+    /// What would shorten the step, the largest gain first.
+    pub advice: &'a [Action],
     /// The exact command that repeats this.
     pub command: &'a str,
     /// Further files the report rests on, with their hashes; the job's model and cluster are listed anyway.
@@ -46,6 +76,9 @@ pub struct Report<'a> {
 
 /// How many stages charts show one by one before they leave out the middle ones.
 pub(crate) const STAGES_SHOWN: u32 = 8;
+
+/// How many ranks a timeline draws in all, at least one of each stage shown.
+const RANKS_DRAWN: usize = 8;
 
 impl<'a> Report<'a> {
     /// A report of a plan alone; fill in the other fields that are known.
@@ -62,6 +95,8 @@ impl<'a> Report<'a> {
             tokens_per_s: None,
             mfu: None,
             critical_path: &[],
+            load: None,
+            advice: &[],
             command,
             sources: &[],
         }
@@ -108,6 +143,19 @@ impl<'a> Report<'a> {
             1 => name(plan.first),
             n => format!("{} – {} ({n} blocks)", name(plan.first), name(plan.first + n - 1)),
         }
+    }
+    /// Ranks that charts of time show of a stage: its first traced ones, more of them where there are few stages.
+    pub(crate) fn drawn_ranks(&self, stage: u32) -> Vec<u32> {
+        let each = (RANKS_DRAWN / self.shown_stages().len().max(1)).max(1);
+        let (first, size) = self.stage_ranks(stage);
+        let traced = |t: &Trace| {
+            t.ranks.iter().copied().filter(|r| (first..first + size).contains(r)).collect::<Vec<_>>()
+        };
+        let mut ranks: Vec<u32> = self.traces().into_iter().flat_map(|(_, t)| traced(t)).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks.truncate(each);
+        ranks
     }
     /// The predicted and the measured trace, whichever exist, with their names.
     pub(crate) fn traces(&self) -> Vec<(&'static str, &'a Trace)> {

@@ -51,7 +51,7 @@ impl Render for Table {
     fn render(&self) -> Markup {
         html! {
             p.caption { (self.caption) }
-            div.table tabindex="0" {
+            div.table tabindex="0" role="group" aria-label=(self.caption) {
                 table aria-label=(self.caption) {
                     thead { tr { @for (head, class) in &self.columns {
                         th scope="col" class=(class) { (head) }

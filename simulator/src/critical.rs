@@ -1,7 +1,8 @@
 //! The critical path: from the last end back through whatever held each instruction up. The invariant: in a predicted
 //! trace on unshared devices each item starts when the one before it ended, so the items add up to the step time.
 
-use crate::tables::{NONE, Tables, stream_predecessors};
+use crate::Partition;
+use crate::tables::{Meetings, NONE};
 use meshwright_ir::program::Action;
 use meshwright_ir::trace::{Span, Trace};
 use meshwright_ir::{Program, Time};
@@ -16,15 +17,15 @@ pub struct CriticalItem {
     pub instruction: u32,
     /// When it began.
     pub start: Time,
-    /// When it was complete.
+    /// When it was complete, as far as the next on the path had to wait for it.
     pub end: Time,
 }
 
 /// The chain of instructions that ends with the step, first to last: before each stands the stream predecessor or
 /// `after` that ended latest, and for communication the peer that arrived last. Empty for an empty trace. `trace` must
-/// be one of `program`; it may be measured, and its items then have gaps.
-pub fn critical_path(program: &Program, trace: &Trace) -> Vec<CriticalItem> {
-    let walk = Walk::new(program, trace);
+/// be one of `program`, of the classes of `partition`; it may be measured, and its items then have gaps.
+pub fn critical_path(program: &Program, partition: &Partition, trace: &Trace) -> Vec<CriticalItem> {
+    let walk = Walk::new(program, partition, trace);
     let last = trace.spans.iter().max_by_key(|s| (s.end, std::cmp::Reverse((s.rank, s.instruction))));
     let mut path = Vec::new();
     let mut at = last;
@@ -35,21 +36,24 @@ pub fn critical_path(program: &Program, trace: &Trace) -> Vec<CriticalItem> {
         at = walk.before(held);
     }
     path.reverse();
+    for k in 1..path.len() {
+        // Of an exchange that also waits for its other half, the path holds the half that the next item waited for.
+        path[k - 1].end = path[k - 1].end.min(path[k].start);
+    }
     path
 }
 
 struct Walk<'a> {
     program: &'a Program,
+    partition: &'a Partition,
     trace: &'a Trace,
-    tables: Tables,
-    /// Stream predecessors by role.
-    predecessors: Vec<Vec<u32>>,
+    meetings: Meetings,
     /// For each traced rank, the position of each instruction's span.
     spans: BTreeMap<u32, Vec<u32>>,
 }
 
 impl<'a> Walk<'a> {
-    fn new(program: &'a Program, trace: &'a Trace) -> Self {
+    fn new(program: &'a Program, partition: &'a Partition, trace: &'a Trace) -> Self {
         let mut spans: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (position, span) in trace.spans.iter().enumerate() {
             let of_rank = spans
@@ -57,9 +61,7 @@ impl<'a> Walk<'a> {
                 .or_insert_with(|| vec![NONE; program.code_of(span.rank).instructions.len()]);
             of_rank[span.instruction as usize] = position as u32;
         }
-        let predecessors =
-            program.roles.iter().map(|c| stream_predecessors(c, program.streams.len())).collect();
-        Self { program, trace, tables: Tables::of(program), predecessors, spans }
+        Self { program, partition, trace, meetings: Meetings::of(program), spans }
     }
 
     fn span(&self, rank: u32, k: u32) -> Option<&'a Span> {
@@ -76,13 +78,17 @@ impl<'a> Walk<'a> {
             Action::Collective(c) => {
                 let members = self.program.members(rank, &self.program.collectives[c as usize]);
                 let instruction =
-                    |m: u32| self.tables.joined_by(role as u32, k, self.program.role_of(m) as u32);
-                members.into_iter().filter_map(|m| self.span(m, instruction(m))).collect()
+                    |m: u32| self.meetings.joined_by(role as u32, k, self.program.role_of(m) as u32);
+                let mut stand_ins: Vec<u32> =
+                    members.into_iter().map(|m| self.partition.representative_of(m)).collect();
+                stand_ins.sort_unstable();
+                stand_ins.dedup();
+                stand_ins.into_iter().filter_map(|m| self.span(m, instruction(m))).collect()
             }
             Action::Exchange(e) => {
                 let peer = self.program.peer(rank, &self.program.exchanges[e as usize]);
-                let table = &self.tables.roles[role];
-                let halves = [table.sends_to[k as usize], table.receives_from[k as usize]];
+                let peer = self.partition.representative_of(peer);
+                let halves = self.meetings.halves(role as u32, k);
                 halves.into_iter().filter(|h| *h != NONE).filter_map(|h| self.span(peer, h)).collect()
             }
         };
@@ -91,9 +97,10 @@ impl<'a> Walk<'a> {
 
     /// What ended last of all that a span waited for on its own rank.
     fn before(&self, span: &Span) -> Option<&'a Span> {
-        let (role, k) = (self.program.role_of(span.rank), span.instruction as usize);
-        let stream = Some(self.predecessors[role][k]).filter(|p| *p != NONE);
-        let waited = self.program.roles[role].after(k).iter().copied().chain(stream);
+        let (code, k) = (self.program.code_of(span.rank), span.instruction as usize);
+        let on_stream = |p: &usize| code.instructions[*p].stream == code.instructions[k].stream;
+        let stream = (0..k).rev().find(on_stream).map(|p| p as u32);
+        let waited = code.after(k).iter().copied().chain(stream);
         waited.filter_map(|d| self.span(span.rank, d)).max_by_key(|s| (s.end, s.instruction))
     }
 }

@@ -2,38 +2,32 @@
 //! first instruction that touches it to the end of the last. The invariant: two buffers that share arena bytes are never
 //! both live, so no point exceeds the arena; the checker proved it for every interleaving, this shows it for one.
 
-use meshwright_ir::program::{BufferClass, Code};
+use crate::order::{Lanes, Order};
+use crate::tables::NONE;
+use meshwright_ir::program::{Buffer, Code};
 use meshwright_ir::trace::MemoryPoint;
 use meshwright_ir::{Bytes, Time};
 
 /// Appends the points of one rank, from the start and end of each of its instructions.
-pub(crate) fn points(code: &Code, rank: u32, start: &[u64], end: &[u64], points: &mut Vec<MemoryPoint>) {
-    let mut lives = vec![(u64::MAX, 0u64); code.buffers.len()];
-    for k in 0..code.instructions.len() {
-        for b in code.reads(k).iter().chain(code.writes(k)) {
-            let life = &mut lives[*b as usize];
-            *life = (life.0.min(start[k]), life.1.max(end[k]));
-        }
-    }
-    let (mut born, mut gone) = (Vec::new(), Vec::new());
-    for (buffer, (from, to)) in code.buffers.iter().zip(lives) {
-        if !is_static(buffer.class) && from < to && buffer.elements > 0 {
-            born.push((from, buffer.bytes().get()));
-            gone.push((to, buffer.bytes().get()));
-        }
-    }
-    born.sort_unstable();
-    gone.sort_unstable();
+pub(crate) fn points(
+    code: &Code,
+    rank: u32,
+    (start, end, lanes): (&[u64], &[u64], &Lanes),
+    points: &mut Vec<MemoryPoint>,
+) {
+    let (born, gone) = changes(code, end);
+    let (mut starts, mut ends) = (Order::new(lanes, start).peekable(), Order::new(lanes, end).peekable());
     let mut live = code.static_bytes().get();
     points.push(MemoryPoint { rank, time: Time::ZERO, bytes: Bytes(live) });
-    let (mut born, mut gone) = (born.into_iter().peekable(), gone.into_iter().peekable());
-    while let Some(at) = born.peek().into_iter().chain(gone.peek()).map(|e| e.0).min() {
-        while let Some((_, bytes)) = gone.next_if(|e| e.0 == at) {
-            live -= bytes;
+    while let Some(at) = starts.peek().into_iter().chain(ends.peek()).map(|e| e.0).min() {
+        let mut less = 0;
+        while let Some((_, k)) = starts.next_if(|e| e.0 == at) {
+            live += born[k as usize];
         }
-        while let Some((_, bytes)) = born.next_if(|e| e.0 == at) {
-            live += bytes;
+        while let Some((_, k)) = ends.next_if(|e| e.0 == at) {
+            less += gone[k as usize];
         }
+        live -= less;
         let point = MemoryPoint { rank, time: Time(at), bytes: Bytes(live) };
         match points.last_mut() {
             Some(last) if last.rank == rank && last.time == point.time => *last = point,
@@ -43,7 +37,30 @@ pub(crate) fn points(code: &Code, rank: u32, start: &[u64], end: &[u64], points:
     }
 }
 
-/// As [`Code::static_bytes`] counts.
-fn is_static(class: BufferClass) -> bool {
-    class.is_state() || matches!(class, BufferClass::Gradient | BufferClass::Scalar)
+/// Bytes that come alive as each instruction starts, and that are free once it ends. The first in the listing to touch a
+/// buffer is also the first in time: it writes, and the checker has seen that all others wait for it.
+fn changes(code: &Code, end: &[u64]) -> (Vec<u64>, Vec<u64>) {
+    let n = code.instructions.len();
+    let (mut born, mut gone) = (vec![0; n], vec![0; n]);
+    let mut last = vec![NONE; code.buffers.len()];
+    for k in 0..n {
+        for b in code.reads(k).iter().chain(code.writes(k)) {
+            let last = &mut last[*b as usize];
+            if *last == NONE {
+                born[k] += passing(&code.buffers[*b as usize]);
+                *last = k as u32;
+            } else if end[*last as usize] <= end[k] {
+                *last = k as u32;
+            }
+        }
+    }
+    for (buffer, last) in code.buffers.iter().zip(last).filter(|(_, last)| *last != NONE) {
+        gone[last as usize] += passing(buffer);
+    }
+    (born, gone)
+}
+
+/// Bytes of a buffer that does not live throughout, as [`Code::static_bytes`] counts.
+fn passing(buffer: &Buffer) -> u64 {
+    if buffer.class.is_static() { 0 } else { buffer.bytes().get() }
 }

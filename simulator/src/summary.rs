@@ -25,22 +25,27 @@ impl Summary {
     pub fn of(program: &Program, trace: &Trace) -> Self {
         let stride = program.mesh.stride(Axis::Pp);
         let first: Vec<u32> = trace.ranks.iter().copied().filter(|r| r % stride == 0).collect();
-        let kernel = |s: &Span| matches!(action(program, s), Action::Compute(_));
-        let inside = |s: &Span| match action(program, s) {
+        let kernel = |action: Action| matches!(action, Action::Compute(_));
+        let inside = |action: Action| match action {
             Action::Compute(_) => true,
             Action::Collective(c) => !program.collectives[c as usize].axes.contains(Axis::Pp),
             Action::Exchange(_) => false,
         };
-        let over = |keep: &dyn Fn(&Span) -> bool| -> u64 {
-            first.iter().map(|r| covered(trace.of_rank(*r).iter().filter(|s| keep(s)))).sum()
+        let over = |keep: &dyn Fn(Action) -> bool| -> u64 {
+            let of_rank = |rank: &u32| {
+                let code = program.code_of(*rank);
+                let kept = |s: &&Span| keep(code.instructions[s.instruction as usize].action);
+                covered(trace.of_rank(*rank).iter().filter(kept))
+            };
+            first.iter().map(of_rank).sum()
         };
         let (computing, busy) = (over(&kernel), over(&inside));
         let whole = trace.step_time.get() * first.len() as u64;
         let share = |time: u64| if whole > 0 { time as f64 / whole as f64 } else { 0.0 };
         let mut peaks = vec![Bytes::ZERO; program.roles.len()];
-        for point in &trace.memory {
-            let peak = &mut peaks[program.role_of(point.rank)];
-            *peak = point.bytes.max(*peak);
+        for points in trace.memory.chunk_by(|a, b| a.rank == b.rank) {
+            let peak = &mut peaks[program.role_of(points[0].rank)];
+            *peak = points.iter().map(|p| p.bytes).fold(*peak, Bytes::max);
         }
         Self {
             step_time: trace.step_time,
@@ -50,10 +55,6 @@ impl Summary {
             instructions: trace.spans.len() as u64,
         }
     }
-}
-
-fn action(program: &Program, span: &Span) -> Action {
-    program.code_of(span.rank).instructions[span.instruction as usize].action
 }
 
 /// Time in which at least one of the spans, by rising start, was under way.

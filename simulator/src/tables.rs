@@ -1,4 +1,4 @@
-//! What a role's instructions wait for and whom they meet, once per role: dependents as flat index arrays, and for every
+//! What a role's instructions wait for and whom they meet, once per role: dependents as flat index arrays; and for every
 //! message and every collective between stages the instruction at the other end. The n-th message sent on a directed
 //! link meets the n-th received there, the n-th collective of a communicator its n-th on every stage; the checker has
 //! made sure that they fit.
@@ -10,22 +10,26 @@ use std::collections::BTreeMap;
 /// No instruction.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// One role.
-pub(crate) struct RoleTable {
+/// What a role's instructions wait for.
+pub(crate) struct Waits {
     /// How many completions each instruction waits for.
     pub(crate) waits: Vec<u32>,
     first: Vec<u32>,
     dependents: Vec<u32>,
+}
+
+/// Whom a role's instructions meet.
+struct Halves {
     /// For a message that is sent: the instruction of the peer's role that receives it.
-    pub(crate) sends_to: Vec<u32>,
+    sends_to: Vec<u32>,
     /// For a message that is received: the instruction of the peer's role that sends it.
-    pub(crate) receives_from: Vec<u32>,
-    /// For a collective between stages: its row in [`Tables::joins`].
+    receives_from: Vec<u32>,
+    /// For a collective between stages: its row in [`Meetings::joins`].
     joint: Vec<u32>,
 }
 
-impl RoleTable {
-    fn of(code: &Code, streams: usize) -> Self {
+impl Waits {
+    pub(crate) fn of(code: &Code, streams: usize) -> Self {
         let n = code.instructions.len();
         let predecessors = stream_predecessors(code, streams);
         let edges = |k: usize| {
@@ -51,8 +55,7 @@ impl RoleTable {
                 next[d as usize] += 1;
             }
         }
-        let none = || vec![NONE; n];
-        Self { waits, first, dependents, sends_to: none(), receives_from: none(), joint: none() }
+        Self { waits, first, dependents }
     }
 
     /// Instructions that wait for `k`.
@@ -62,7 +65,7 @@ impl RoleTable {
 }
 
 /// The instruction before each on its stream, or [`NONE`].
-pub(crate) fn stream_predecessors(code: &Code, streams: usize) -> Vec<u32> {
+fn stream_predecessors(code: &Code, streams: usize) -> Vec<u32> {
     let mut last = vec![NONE; streams];
     let previous = |(k, stream): (usize, u8)| std::mem::replace(&mut last[stream as usize], k as u32);
     code.instructions.iter().map(|i| i.stream).enumerate().map(previous).collect()
@@ -71,31 +74,34 @@ pub(crate) fn stream_predecessors(code: &Code, streams: usize) -> Vec<u32> {
 /// A set of ranks that meet in collectives: axes, and the stages that take part where not all do.
 pub(crate) type Communicator = (AxisSet, Option<Vec<u32>>);
 
-/// Every role.
-pub(crate) struct Tables {
-    pub(crate) roles: Vec<RoleTable>,
-    /// Distinct communicators.
-    pub(crate) communicators: Vec<Communicator>,
-    /// Communicator of each of the program's collectives.
-    pub(crate) communicator: Vec<u32>,
+/// Distinct communicators of a program, and which of them each of its collectives uses.
+pub(crate) fn communicators(program: &Program) -> (Vec<Communicator>, Vec<u32>) {
+    let keys: Vec<Communicator> = program.collectives.iter().map(|c| (c.axes, c.stages.clone())).collect();
+    let mut distinct = keys.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let position = |key| distinct.binary_search(key).expect("every communicator is listed") as u32;
+    let of = keys.iter().map(position).collect();
+    (distinct, of)
+}
+
+/// Who meets whom.
+pub(crate) struct Meetings {
+    roles: Vec<Halves>,
     /// For each collective between stages, its instruction on each stage.
     joins: Vec<Vec<u32>>,
 }
 
-impl Tables {
+impl Meetings {
     pub(crate) fn of(program: &Program) -> Self {
-        let keys: Vec<Communicator> =
-            program.collectives.iter().map(|c| (c.axes, c.stages.clone())).collect();
-        let mut communicators = keys.clone();
-        communicators.sort_unstable();
-        communicators.dedup();
-        let position = |key| communicators.binary_search(key).expect("every communicator is listed") as u32;
-        let communicator = keys.iter().map(position).collect();
-        let roles = program.roles.iter().map(|c| RoleTable::of(c, program.streams.len())).collect();
-        let mut tables = Self { roles, communicators, communicator, joins: Vec::new() };
-        tables.match_messages(program);
-        tables.match_collectives(program);
-        tables
+        let halves = |code: &Code| {
+            let none = || vec![NONE; code.instructions.len()];
+            Halves { sends_to: none(), receives_from: none(), joint: none() }
+        };
+        let mut meetings = Self { roles: program.roles.iter().map(halves).collect(), joins: Vec::new() };
+        meetings.match_messages(program);
+        meetings.match_collectives(program);
+        meetings
     }
 
     /// The instruction with which `stage` takes part in the collective that is instruction `k` of `role`.
@@ -104,6 +110,13 @@ impl Tables {
             NONE => k,
             row => self.joins[row as usize][stage as usize],
         }
+    }
+
+    /// The instructions of the peer's role that receive what instruction `k` of `role` sends and that send what it
+    /// receives, each [`NONE`] where there is nothing.
+    pub(crate) fn halves(&self, role: u32, k: u32) -> [u32; 2] {
+        let role = &self.roles[role as usize];
+        [role.sends_to[k as usize], role.receives_from[k as usize]]
     }
 
     fn match_messages(&mut self, program: &Program) {
@@ -135,13 +148,14 @@ impl Tables {
 
     fn match_collectives(&mut self, program: &Program) {
         let stages = program.roles.len();
+        let (communicators, communicator_of) = communicators(program);
         let mut rows: BTreeMap<(u32, usize), u32> = BTreeMap::new();
         for (role, code) in program.roles.iter().enumerate() {
-            let mut met = vec![0usize; self.communicators.len()];
+            let mut met = vec![0usize; communicators.len()];
             for (k, i) in code.instructions.iter().enumerate() {
                 let Action::Collective(c) = i.action else { continue };
-                let communicator = self.communicator[c as usize];
-                if !self.communicators[communicator as usize].0.contains(Axis::Pp) {
+                let communicator = communicator_of[c as usize];
+                if !communicators[communicator as usize].0.contains(Axis::Pp) {
                     continue;
                 }
                 let nth = &mut met[communicator as usize];

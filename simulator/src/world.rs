@@ -1,104 +1,133 @@
-//! The ranks that are simulated, their groups, and what each group's communication costs. Ranks are numbered by their
-//! position among the simulated ones; an *instance* is one instruction of one of them. Every cost is that of the real
-//! group, also where a representative stands for its members. Costs are resolved here, once.
+//! The classes that are simulated, their groups, and what each group's communication costs. A class is numbered by its
+//! position in the partition; an *instance* is one instruction of one class. Every cost is that of a real group, of which
+//! one class may hold many ranks. Costs are resolved here, once.
 
-use crate::options::Ranks;
-use crate::tables::Tables;
+use crate::partition::{Partition, groups_of};
+use crate::tables::communicators;
 use meshwright_cost_models::{CostModel, TransferCost};
+use meshwright_ir::program::{Collective, Exchange};
 use meshwright_ir::{Axis, Program};
-use std::collections::BTreeMap;
 
-/// Groups of one communicator among the simulated ranks.
+/// No class, or no group.
+pub(crate) const NOBODY: u32 = u32::MAX;
+
+/// Groups of one communicator.
 pub(crate) struct Groups {
-    /// Group of each simulated rank.
+    /// Group of each class; [`NOBODY`] where its stage takes no part.
     pub(crate) of: Vec<u32>,
-    /// Simulated members of each group, ascending.
+    /// Classes of each group, ascending.
     pub(crate) members: Vec<Vec<u32>>,
+}
+
+/// Devices that ranks share.
+pub(crate) struct Devices {
+    /// Device of each class: one stands for all alike.
+    pub(crate) of: Vec<u32>,
+    /// Ranks of each class on one such device.
+    pub(crate) ranks: Vec<u32>,
+    /// How many stand for all.
+    pub(crate) count: usize,
 }
 
 /// Who is simulated.
 pub(crate) struct World {
-    /// Ranks simulated, ascending.
+    /// Representative of each class, ascending.
     pub(crate) ranks: Vec<u32>,
     /// Role of each.
     pub(crate) role: Vec<u32>,
     /// First instance of each, and the number of instances.
     pub(crate) base: Vec<usize>,
-    /// Distance between the same place in neighbouring stages, in simulated ranks.
-    pub(crate) stage_step: i64,
+    /// Communicator of each of the program's collectives.
+    pub(crate) communicator: Vec<u32>,
     /// Groups by communicator.
     pub(crate) groups: Vec<Groups>,
     /// Cost of each of the program's collectives for each group.
     pub(crate) collectives: Vec<Vec<TransferCost>>,
+    /// For each of the program's exchanges, the class at the other end of each class; [`NOBODY`] where there is no stage.
+    pub(crate) peers: Vec<Vec<u32>>,
     /// Cost of what each of the program's exchanges sends, for each sender.
     pub(crate) sends: Vec<Vec<TransferCost>>,
+    /// Where ranks share devices.
+    pub(crate) devices: Option<Devices>,
 }
 
 impl World {
-    pub(crate) fn of(program: &Program, cost: &CostModel, tables: &Tables, chosen: Ranks) -> Self {
+    pub(crate) fn of(program: &Program, cost: &CostModel, partition: &Partition) -> Self {
         let mesh = &program.mesh;
-        let stride = mesh.stride(Axis::Pp);
-        let (ranks, stage_step): (Vec<u32>, i64) = match chosen {
-            Ranks::All => ((0..mesh.ranks()).collect(), i64::from(stride)),
-            Ranks::Representatives => ((0..mesh.degree(Axis::Pp)).map(|s| s * stride).collect(), 1),
-        };
+        let ranks: Vec<u32> = partition.classes().iter().map(|c| c.representative).collect();
         let role: Vec<u32> = ranks.iter().map(|r| program.role_of(*r) as u32).collect();
         let mut base = vec![0];
         for r in &role {
             base.push(base[base.len() - 1] + program.roles[*r as usize].instructions.len());
         }
-        let groups: Vec<Groups> =
-            (0..tables.communicators.len()).map(|c| groups(program, tables, &ranks, c)).collect();
-        let of_collective = |(c, collective): (usize, &meshwright_ir::program::Collective)| {
+        let (keys, communicator) = communicators(program);
+        let groups: Vec<Groups> = keys
+            .iter()
+            .map(|key| {
+                Groups::of(&partition.distinct(&groups_of(program, &partition.cells, key)), ranks.len())
+            })
+            .collect();
+        let of_collective = |(c, collective): (usize, &Collective)| {
             let bytes = collective.dtype.bytes(collective.elements);
             let price = |members: &Vec<u32>| {
                 let real = program.members(ranks[members[0] as usize], collective);
                 cost.collective_cost(collective.kind, collective.algorithm, bytes, &real)
             };
-            groups[tables.communicator[c] as usize].members.iter().map(price).collect()
+            let members = &groups[communicator[c] as usize].members;
+            match members.first() {
+                // Where axes and levels nest, all groups of a kind lie alike.
+                Some(first) if partition.cells.nested => vec![price(first); members.len()],
+                _ => members.iter().map(price).collect(),
+            }
         };
         let collectives = program.collectives.iter().enumerate().map(of_collective).collect();
         let stages = i64::from(mesh.degree(Axis::Pp));
-        let of_exchange = |exchange: &meshwright_ir::program::Exchange| {
-            let bytes = exchange.dtype.bytes(exchange.send.unwrap_or(0));
-            let price = |(rank, stage): (&u32, &u32)| {
+        let peers_of = |exchange: &Exchange| -> Vec<u32> {
+            let peer = |(rank, stage): (&u32, &u32)| {
                 let exists = (0..stages).contains(&(i64::from(*stage) + i64::from(exchange.peer)));
-                let sends = exists && exchange.send.is_some();
-                sends.then(|| cost.exchange_cost(bytes, *rank, program.peer(*rank, exchange)))
+                if exists { partition.class_of(program.peer(*rank, exchange)) as u32 } else { NOBODY }
             };
-            ranks.iter().zip(&role).map(|r| price(r).unwrap_or_default()).collect()
+            ranks.iter().zip(&role).map(peer).collect()
         };
-        let sends = program.exchanges.iter().map(of_exchange).collect();
-        Self { ranks, role, base, stage_step, groups, collectives, sends }
+        let peers: Vec<Vec<u32>> = program.exchanges.iter().map(peers_of).collect();
+        let of_exchange = |(exchange, peers): (&Exchange, &Vec<u32>)| {
+            let price = |(rank, peer): (&u32, &u32)| {
+                let bytes = exchange.send.filter(|_| *peer != NOBODY).map(|n| exchange.dtype.bytes(n));
+                bytes.map(|bytes| cost.exchange_cost(bytes, *rank, program.peer(*rank, exchange)))
+            };
+            ranks.iter().zip(peers).map(|r| price(r).unwrap_or_default()).collect()
+        };
+        let sends = program.exchanges.iter().zip(&peers).map(of_exchange).collect();
+        let devices = cost.shares_devices().then(|| Devices::of(partition, ranks.len()));
+        Self { ranks, role, base, communicator, groups, collectives, peers, sends, devices }
     }
 
-    /// The simulated rank `offset` stages on from simulated rank `i`.
-    pub(crate) fn peer(&self, i: u32, offset: i32) -> u32 {
-        (i64::from(i) + self.stage_step * i64::from(offset)) as u32
-    }
-
-    /// The instance of instruction `k` of simulated rank `i`.
+    /// The instance of instruction `k` of class `i`.
     pub(crate) fn instance(&self, i: u32, k: u32) -> usize {
         self.base[i as usize] + k as usize
     }
 }
 
-/// Simulated ranks by group. Ranks of stages that take no part are grouped too, and never meet.
-fn groups(program: &Program, tables: &Tables, ranks: &[u32], communicator: usize) -> Groups {
-    let (axes, stages) = &tables.communicators[communicator];
-    let mesh = &program.mesh;
-    let mut positions: BTreeMap<(u32, bool), u32> = BTreeMap::new();
-    let mut members: Vec<Vec<u32>> = Vec::new();
-    let group = |(i, rank): (usize, &u32)| {
-        let first = axes.iter().map(|a| mesh.coord(*rank, a) * mesh.stride(a)).sum::<u32>();
-        let part = stages.as_ref().is_none_or(|s| s.contains(&mesh.coord(*rank, Axis::Pp)));
-        let g = *positions.entry((rank - first, part)).or_insert_with(|| {
-            members.push(Vec::new());
-            members.len() as u32 - 1
-        });
-        members[g as usize].push(i as u32);
-        g
-    };
-    let of = ranks.iter().enumerate().map(group).collect();
-    Groups { of, members }
+impl Groups {
+    fn of(distinct: &[Vec<(u32, u32)>], classes: usize) -> Self {
+        let mut of = vec![NOBODY; classes];
+        for (g, group) in distinct.iter().enumerate() {
+            group.iter().for_each(|(class, _)| of[*class as usize] = g as u32);
+        }
+        let members = distinct.iter().map(|g| g.iter().map(|(class, _)| *class).collect()).collect();
+        Self { of, members }
+    }
+}
+
+impl Devices {
+    fn of(partition: &Partition, classes: usize) -> Self {
+        let distinct = partition.distinct(&partition.cells.devices());
+        let (mut of, mut ranks) = (vec![NOBODY; classes], vec![0; classes]);
+        for (d, device) in distinct.iter().enumerate() {
+            for (class, on_it) in device {
+                (of[*class as usize], ranks[*class as usize]) = (d as u32, *on_it);
+            }
+        }
+        Self { of, ranks, count: distinct.len() }
+    }
 }

@@ -43,9 +43,9 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
     let simulated = meshwright::simulate(&program, &plan.job.cluster, false)?;
     let simulating = began.elapsed().as_secs_f64();
     let ran = run::train(&plan, &program, a.quiet)?;
-    let html =
+    let documents =
         meshwright::report(&plan, Some(&program), Some(&simulated), None, Some(&ran), &output::typed());
-    files::write(&a.report, &html)?;
+    files::write(&a.report, &documents.html)?;
     let report = a.report.display().to_string();
     if a.json {
         let cluster = &plan.job.cluster;

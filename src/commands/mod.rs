@@ -14,6 +14,7 @@ mod run;
 mod shard;
 mod simulate;
 mod step_views;
+mod validate;
 mod views;
 mod whatif;
 
@@ -49,6 +50,10 @@ enum Command {
     Cluster(cluster::Arguments),
     /// Say what a plan would do if something were otherwise.
     Whatif(whatif::Arguments),
+    /// Predict measured runs and say how near.
+    Validate(validate::Arguments),
+    /// Solve an iopddl sharding problem.
+    Shard(shard::Arguments),
     /// Not built yet.
     #[command(hide = true)]
     Profile(NotBuilt),
@@ -58,11 +63,6 @@ enum Command {
     /// Not built yet.
     #[command(hide = true)]
     Export(NotBuilt),
-    /// Not built yet.
-    #[command(hide = true)]
-    Validate(NotBuilt),
-    /// Solve an iopddl sharding problem.
-    Shard(shard::Arguments),
 }
 
 /// Whatever a command that does not exist yet was given.
@@ -98,7 +98,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Profile(a) => not_built("profile", &a),
         Command::Check(a) => not_built("check", &a),
         Command::Export(a) => not_built("export", &a),
-        Command::Validate(a) => not_built("validate", &a),
+        Command::Validate(a) => validate::command(a),
         Command::Shard(a) => shard::command(a),
     };
     match answer {

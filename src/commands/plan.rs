@@ -39,7 +39,7 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
         let simulated = meshwright::simulate(&program, &plan.job.cluster, false)?;
         files::write(
             path,
-            &meshwright::report(&plan, Some(&program), Some(&simulated), None, None, &output::typed()),
+            &meshwright::report(&plan, Some(&program), Some(&simulated), None, None, &output::typed()).html,
         )?;
     }
     for path in [a.output.as_ref(), a.report.as_ref()].into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! `report`: one HTML file of a plan and any traces of it.
+//! `report`: one HTML file of a plan and any traces of it, and its JSON twin where that is asked for.
 
 use super::{Answer, output};
 use clap::Args;
@@ -13,9 +13,12 @@ pub(crate) struct Arguments {
     plan: PathBuf,
     /// Traces that `simulate` or `run` wrote.
     traces: Vec<PathBuf>,
-    /// Where the report goes.
+    /// Where the report goes: one HTML file that needs nothing beside it.
     #[arg(short, long)]
     output: PathBuf,
+    /// Also write the report's figures to this file, as the JSON object that the page holds in `#twin`.
+    #[arg(long, value_name = "FILE")]
+    json_twin: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -27,12 +30,14 @@ pub(crate) struct Arguments {
 #[derive(Serialize)]
 struct View {
     path: String,
+    /// Where the JSON twin went.
+    twin: Option<String>,
 }
 
 pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
     let plan = files::read_plan(&a.plan)?;
     let inputs: Vec<&Path> = std::iter::once(&a.plan).chain(&a.traces).map(PathBuf::as_path).collect();
-    files::check_outputs(&inputs, &[Some(&a.output)])?;
+    files::check_outputs(&inputs, &[Some(&a.output), a.json_twin.as_ref()])?;
     let program = meshwright::lower(&plan).map_err(|e| Failure::in_file(&a.plan.display().to_string(), e))?;
     let mut simulated = meshwright::simulate(&program, &plan.job.cluster, false)?;
     let mut measured = None;
@@ -46,7 +51,7 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
             TraceSource::Measured => measured = Some(trace),
         }
     }
-    let html = meshwright::report(
+    let documents = meshwright::report(
         &plan,
         Some(&program),
         Some(&simulated),
@@ -54,10 +59,14 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
         None,
         &output::typed(),
     );
-    files::write(&a.output, &html)?;
+    files::write(&a.output, &documents.html)?;
+    if let Some(path) = &a.json_twin {
+        files::write(path, &documents.twin)?;
+    }
     let path = a.output.display().to_string();
+    let twin = a.json_twin.as_ref().map(|p| p.display().to_string());
     if a.json {
-        output::json(&View { path });
+        output::json(&View { path, twin });
     } else {
         output::say(&format!("  report: {path}\n"));
     }

@@ -64,7 +64,7 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
     let program = meshwright::lower(&plan)?;
     let ran = train(&plan, &program, a.quiet)?;
     if let (Some(path), Some(trace)) = (&a.trace, &ran.outcome.trace) {
-        files::write(path, &files::trace_document(&program, trace))?;
+        files::write_trace(path, &program, trace)?;
         output::note(a.quiet, &format!("written: {}", path.display()));
     }
     if a.json {

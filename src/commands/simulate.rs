@@ -14,10 +14,11 @@ pub(crate) struct Arguments {
     /// How links are modelled.
     #[arg(long, value_enum, default_value = "analytic")]
     network: Network,
-    /// Write the predicted trace here (opens in Perfetto).
+    /// Write the predicted trace here (opens in Perfetto): of one rank of each stage where there are many, of every rank
+    /// with --unfold.
     #[arg(long)]
     trace: Option<PathBuf>,
-    /// Simulate every rank, not one per stage.
+    /// Simulate every rank, also where one of each stage stands for all.
     #[arg(long)]
     unfold: bool,
     /// For a program: the cluster it runs on.
@@ -88,7 +89,7 @@ pub(crate) fn command(a: Arguments) -> Result<Answer, Failure> {
     let simulated = meshwright::simulate(&program, &cluster, a.unfold)?;
     let took = began.elapsed().as_secs_f64();
     if let Some(path) = &a.trace {
-        files::write(path, &files::trace_document(&program, &simulated.trace))?;
+        files::write_trace(path, &program, &simulated.trace)?;
         output::note(a.quiet, &format!("written: {}", path.display()));
     }
     if a.json {

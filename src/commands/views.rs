@@ -210,7 +210,9 @@ fn describe(mesh: &meshwright_ir::Mesh, sp: bool) -> String {
 fn sharding(sharding: meshwright_ir::StateSharding) -> String {
     match sharding {
         meshwright_ir::StateSharding::None => String::new(),
-        meshwright_ir::StateSharding::Zero1 => format!(", {sharding}"),
+        meshwright_ir::StateSharding::Zero1
+        | meshwright_ir::StateSharding::Zero2
+        | meshwright_ir::StateSharding::Zero3 => format!(", {sharding}"),
     }
 }
 

@@ -55,7 +55,7 @@ pub(crate) fn simulated(plan: &Plan) -> f64 {
         plan.prediction.peak_memory_bytes.iter().map(|p| p.saturating_sub(reserved)).collect();
     assert_eq!(peaks, predicted, "{}", plan.mesh);
     let program = meshwright_lowering::lower(plan).unwrap().check().unwrap();
-    let options = Options::auto(&program, &plan.job.cluster);
+    let options = Options::auto(&program);
     simulate(&program, &CostModel::new(&plan.job.cluster), &options).step_time.seconds()
 }
 
@@ -67,7 +67,7 @@ fn gpus(ranks: u32, memory: u64) -> Cluster {
 }
 
 /// A host whose cores ranks share.
-fn host(ranks: u32, cores: u32, memory: u64) -> Cluster {
+pub(crate) fn host(ranks: u32, cores: u32, memory: u64) -> Cluster {
     let text = format!(
         r#"
         name = "host"

@@ -2,6 +2,7 @@
 
 use crate::parity;
 use crate::plans::{self, Shape};
+use crate::sharding;
 use meshwright_ir::Schedule;
 
 #[test]
@@ -12,18 +13,23 @@ fn memory_stays_within_the_plan_and_every_instruction_runs_once() {
         (state >> 33) % n
     };
     for case in 0..100 {
-        let (dp, tp, pp) = [
-            (1, 1, 1),
-            (2, 1, 1),
-            (1, 2, 1),
-            (1, 1, 2),
-            (2, 2, 1),
-            (1, 2, 2),
-            (2, 1, 2),
-            (1, 1, 3),
-            (4, 1, 1),
-            (1, 4, 1),
-        ][next(10) as usize];
+        let (dp, fsdp, tp, pp) = [
+            (1, 1, 1, 1),
+            (2, 1, 1, 1),
+            (1, 1, 2, 1),
+            (1, 1, 1, 2),
+            (2, 1, 2, 1),
+            (1, 1, 2, 2),
+            (2, 1, 1, 2),
+            (1, 1, 1, 3),
+            (4, 1, 1, 1),
+            (1, 1, 4, 1),
+            (1, 2, 1, 1),
+            (1, 4, 1, 1),
+            (2, 2, 1, 1),
+            (1, 2, 2, 1),
+            (1, 2, 1, 2),
+        ][next(15) as usize];
         let layers = 1 + next(2) as u32;
         let model = if next(2) == 0 { plans::gpt(layers) } else { plans::qwen(layers) };
         let micro_batch = 1 + next(2);
@@ -31,15 +37,17 @@ fn memory_stays_within_the_plan_and_every_instruction_runs_once() {
         let shape = Shape {
             model,
             dp,
+            fsdp,
             tp,
             pp,
             sp: next(2) == 0,
             micro_batch,
-            global_batch: u64::from(dp) * micro_batch * (1 + next(4)),
+            global_batch: u64::from(dp * fsdp) * micro_batch * (1 + next(4)),
             sequence: 8 * (1 + next(2)),
             schedule,
         };
-        let plan = plans::plan(&shape, &mut plans::random(case)).expect("even sizes convert");
+        let mut plan = plans::plan(&shape, &mut plans::random(case)).expect("even sizes convert");
+        sharding::drawn(&mut plan, &mut next);
         let closed_form = meshwright_lowering::planned_peaks(&plan).unwrap();
         let program = meshwright_lowering::lower(&plan).unwrap();
         let planned = program.planned_peaks();

@@ -49,6 +49,7 @@ fn plan() -> Plan {
     let shape = Shape {
         model: plans::gpt(2),
         dp: 2,
+        fsdp: 1,
         tp: 2,
         pp: 2,
         sp: true,

@@ -3,7 +3,7 @@
 use crate::plans::{self, Shape};
 use meshwright_executor::{Cpu, RunOptions, RunOutcome, train};
 use meshwright_ir::program::Program;
-use meshwright_ir::{Model, Plan, Schedule};
+use meshwright_ir::{Axis, AxisSet, Model, Plan, Schedule, Storage};
 
 pub(crate) fn options(steps: u64) -> RunOptions {
     RunOptions {
@@ -27,7 +27,7 @@ pub(crate) fn run(plan: &Plan, steps: u64) -> RunOutcome {
 }
 
 pub(crate) fn shape(model: Model, dp: u32, tp: u32, pp: u32, sp: bool, schedule: Schedule) -> Shape {
-    Shape { model, dp, tp, pp, sp, micro_batch: 2, global_batch: 8, sequence: 16, schedule }
+    Shape { model, dp, fsdp: 1, tp, pp, sp, micro_batch: 2, global_batch: 8, sequence: 16, schedule }
 }
 
 pub(crate) fn single(model: Model, steps: u64) -> RunOutcome {
@@ -77,12 +77,14 @@ fn layouts_learn_what_one_rank_learns() {
 /// Any legal choice of strategies must give the same losses: the algebra as a whole, against execution.
 #[test]
 fn random_strategies_learn_what_one_rank_learns() {
-    for model in [plans::gpt(1), plans::qwen(1)] {
+    for model in [plans::gpt(1), plans::qwen(1), plans::dropping(1, "eager"), plans::dropping(1, "sdpa")] {
         let reference = single(model.clone(), 4);
         for seed in 0..24 {
             let (dp, tp, pp) = [(1, 2, 1), (1, 4, 1), (2, 2, 1), (1, 2, 2)][seed as usize % 4];
             let shape = shape(model.clone(), dp, tp, pp, seed % 3 == 0, Schedule::OneForwardOneBackward);
-            let plan = plans::plan(&shape, &mut plans::random(seed)).expect("even sizes convert");
+            let mut plan = plans::plan(&shape, &mut plans::random(seed)).expect("even sizes convert");
+            let levels = meshwright_ir::Recompute::ALL;
+            plan.recompute[1] = levels[seed as usize / 4 % levels.len()];
             assert_same_losses(
                 &format!("{} seed {seed} dp{dp} tp{tp} pp{pp}", model.name),
                 &reference,
@@ -95,8 +97,8 @@ fn random_strategies_learn_what_one_rank_learns() {
 /// Recomputing changes when tensors are made and how long they are kept, not what is learnt.
 #[test]
 fn recomputation_learns_the_same_in_less_memory() {
-    use meshwright_ir::Recompute::{Full, None, Selective};
-    for model in [plans::gpt(3), plans::qwen(3)] {
+    use meshwright_ir::Recompute::{Full, Gathers, None, Selective};
+    for model in [plans::gpt(3), plans::qwen(3), plans::dropping(3, "eager")] {
         let reference = single(model.clone(), 6);
         for (dp, tp, pp, sp) in
             [(1, 1, 1, false), (2, 1, 1, false), (1, 2, 1, true), (1, 1, 2, false), (1, 2, 2, true)]
@@ -104,7 +106,7 @@ fn recomputation_learns_the_same_in_less_memory() {
             let shape = shape(model.clone(), dp, tp, pp, sp, Schedule::OneForwardOneBackward);
             let mut plan = plans::plan(&shape, &mut plans::megatron(sp)).unwrap();
             let mut peaks = Vec::new();
-            for levels in [[None, None, None], [None, Selective, Full], [Selective; 3], [Full; 3]] {
+            for levels in [[None; 3], [Gathers; 3], [None, Selective, Full], [Selective; 3], [Full; 3]] {
                 // The first and the last block are the embedding and the head.
                 plan.recompute[1..4].copy_from_slice(&levels);
                 peaks.push(meshwright_lowering::planned_peaks(&plan).unwrap()[0]);
@@ -112,10 +114,38 @@ fn recomputation_learns_the_same_in_less_memory() {
                 assert_same_losses(&what, &reference, &run(&plan, 6));
             }
             assert!(
-                peaks[3] < peaks[2] && peaks[2] < peaks[0],
+                peaks[4] < peaks[3] && peaks[3] < peaks[0] && peaks[3] <= peaks[1],
                 "{} dp{dp} tp{tp} pp{pp}: {peaks:?}",
                 model.name
             );
+            // Without a sequence cut along tp there is nothing to gather again.
+            assert!(if sp { peaks[1] < peaks[0] } else { peaks[1] == peaks[0] }, "{}: {peaks:?}", model.name);
+        }
+    }
+}
+
+/// Masks are functions of the place in the global batch: whatever the layout, the size of micro-batches and the attention
+/// core, the same elements are dropped.
+#[test]
+fn dropout_drops_the_same_in_every_layout() {
+    use Schedule::{Gpipe, OneForwardOneBackward as Fb};
+    let reference = single(plans::dropping(2, "eager"), 8);
+    let undropped = single(plans::gpt(2), 8);
+    let apart = reference.losses.iter().zip(&undropped.losses).filter(|(a, b)| (*a - *b).abs() > 1e-3);
+    assert!(apart.count() >= 6, "nothing was dropped");
+    for core in ["eager", "sdpa"] {
+        for (dp, tp, pp, sp, micro_batch, schedule) in [
+            (1, 1, 1, false, 4, Fb),
+            (4, 1, 1, false, 1, Fb),
+            (1, 4, 1, true, 2, Fb),
+            (1, 1, 4, false, 1, Gpipe),
+            (2, 2, 1, true, 2, Fb),
+            (1, 2, 2, false, 2, Fb),
+        ] {
+            let shape = shape(plans::dropping(2, core), dp, tp, pp, sp, schedule);
+            let plan = plans::plan(&Shape { micro_batch, ..shape }, &mut plans::megatron(sp)).unwrap();
+            let what = format!("{core} dp{dp} tp{tp} pp{pp} sp={sp} {schedule} x{micro_batch}");
+            assert_same_losses(&what, &reference, &run(&plan, 8));
         }
     }
 }
@@ -129,7 +159,7 @@ fn zero_1_learns_the_same_with_less_state() {
             let shape = shape(model.clone(), dp, tp, pp, sp, Schedule::OneForwardOneBackward);
             let mut plan = plans::plan(&shape, &mut plans::megatron(sp)).unwrap();
             let whole = meshwright_lowering::planned_peaks(&plan).unwrap()[0];
-            plan.state_sharding = meshwright_ir::StateSharding::Zero1;
+            plans::store(&mut plan, Storage::states(AxisSet::of(Axis::Dp)));
             let split = meshwright_lowering::planned_peaks(&plan).unwrap()[0];
             let what = format!("{} zero-1 dp{dp} tp{tp} pp{pp}", model.name);
             assert!(split < whole, "{what}: {split} of {whole}");
@@ -149,7 +179,7 @@ fn sixteen_bits_learn_what_one_rank_learns_in_sixteen_bits() {
                 let mut plan = plans::plan(&shape, &mut plans::megatron(sp)).unwrap();
                 plan.job.training.precision = precision;
                 if zero {
-                    plan.state_sharding = meshwright_ir::StateSharding::Zero1;
+                    plans::store(&mut plan, Storage::states(AxisSet::of(Axis::Dp)));
                 }
                 run(&plan, 12)
             };

@@ -1,11 +1,12 @@
 //! Plans for tests, built from any choice of strategies instead of by the planner, so that the rest of the path meets
 //! legal plans the planner would never choose.
 
-use meshwright_algebra::{Converter, Shapes, class_plan, strategies};
+use meshwright_algebra::{Converter, Shapes, class_plan, may_store, scopes, strategies};
 use meshwright_ir::program::IdKind;
 use meshwright_ir::{
-    Algorithm, Axis, Bytes, Cluster, Job, Layout, Mesh, Model, Optimizer, Plan, Precision, Prediction,
-    Recompute, Run, Schedule, Search, SearchReport, Source, StagePlan, StateSharding, Strategy, Training,
+    Algorithm, Axis, AxisSet, Bytes, Cluster, Gathering, Job, Layout, Mesh, Model, Optimizer, Plan,
+    Precision, Prediction, Recompute, Run, Schedule, Search, SearchReport, Source, StagePlan, StateSharding,
+    Storage, Strategy, Training,
 };
 use std::collections::BTreeMap;
 
@@ -16,6 +17,16 @@ pub(crate) fn gpt(layers: u32) -> Model {
             "activation_function":"gelu_new","initializer_range":0.1,"layer_norm_epsilon":1e-5,"tie_word_embeddings":true}}"#
     );
     meshwright_zoo::model_from_config("tiny-gpt.json", "tiny-gpt", &config).unwrap()
+}
+
+/// The same with dropout wherever the family has it, and an attention core by its Hugging Face name.
+pub(crate) fn dropping(layers: u32, core: &str) -> Model {
+    let config = format!(
+        r#"{{"model_type":"gpt2","vocab_size":64,"n_positions":16,"n_embd":32,"n_layer":{layers},"n_head":4,
+            "activation_function":"gelu_new","initializer_range":0.1,"layer_norm_epsilon":1e-5,"tie_word_embeddings":true,
+            "_attn_implementation":"{core}","attn_pdrop":0.1,"resid_pdrop":0.1,"embd_pdrop":0.1}}"#
+    );
+    meshwright_zoo::model_from_config("dropping.json", core, &config).unwrap()
 }
 
 /// A small Qwen3: grouped queries, rotary positions, per-head norms, gated MLP, untied head.
@@ -53,6 +64,7 @@ pub(crate) fn cluster(ranks: u32) -> Cluster {
 pub(crate) struct Shape {
     pub(crate) model: Model,
     pub(crate) dp: u32,
+    pub(crate) fsdp: u32,
     pub(crate) tp: u32,
     pub(crate) pp: u32,
     pub(crate) sp: bool,
@@ -67,13 +79,14 @@ pub(crate) type Choose<'a> = dyn FnMut(&str, &str, &[Strategy]) -> usize + 'a;
 
 /// A plan with the chosen strategies and cheapest conversions by elements moved.
 pub(crate) fn plan(shape: &Shape, choose: &mut Choose<'_>) -> Option<Plan> {
-    let mesh = Mesh::new([(Axis::Dp, shape.dp), (Axis::Tp, shape.tp), (Axis::Pp, shape.pp)]).unwrap();
-    let replica_batch = shape.global_batch / u64::from(shape.dp);
-    let shapes = Shapes { batch: shape.micro_batch * u64::from(shape.dp), sequence: shape.sequence };
-    let mut boundary = Layout::replicated(3);
-    if shape.dp > 1 {
-        boundary = boundary.sharded(0, Axis::Dp);
-    }
+    let degrees =
+        [(Axis::Dp, shape.dp), (Axis::Fsdp, shape.fsdp), (Axis::Tp, shape.tp), (Axis::Pp, shape.pp)];
+    let mesh = Mesh::new(degrees).unwrap();
+    let replicas = u64::from(mesh.replicas());
+    let replica_batch = shape.global_batch / replicas;
+    let shapes = Shapes { batch: shape.micro_batch * replicas, sequence: shape.sequence };
+    let data = mesh.active().iter().filter(|a| AxisSet::DATA.contains(*a));
+    let mut boundary = data.fold(Layout::replicated(3), |layout, axis| layout.sharded(0, axis));
     if shape.sp && shape.tp > 1 {
         boundary = boundary.sharded(1, Axis::Tp);
     }
@@ -138,7 +151,9 @@ pub(crate) fn plan(shape: &Shape, choose: &mut Choose<'_>) -> Option<Plan> {
         boundary,
         classes,
         recompute: vec![Recompute::None; blocks as usize],
-        state_sharding: StateSharding::None,
+        state_sharding: if shape.fsdp > 1 { StateSharding::Zero3 } else { StateSharding::None },
+        gathering: Gathering::default(),
+        bucket: Bytes::ZERO,
         algorithms,
         prediction: Prediction {
             step_time_s: 0.0,
@@ -152,6 +167,37 @@ pub(crate) fn plan(shape: &Shape, choose: &mut Choose<'_>) -> Option<Plan> {
         search: SearchReport::default(),
         why: vec![],
     })
+}
+
+/// Stores every parameter as wanted where it may be; the others stay as they are.
+pub(crate) fn store(plan: &mut Plan, wanted: Storage) {
+    store_some(plan, &mut |_| Some(wanted));
+}
+
+/// Stores an op's parameters as `wanted` says of its name, where they may be; a tied one like its owner.
+pub(crate) fn store_some(plan: &mut Plan, wanted: &mut dyn FnMut(&str) -> Option<Storage>) {
+    let (mesh, stages) = (plan.mesh, plan.stages.len() as u32);
+    let mut chosen: BTreeMap<(String, String), Storage> = BTreeMap::new();
+    for (c, choices) in plan.classes.iter_mut().enumerate() {
+        let class = &plan.job.model.classes[c];
+        let scopes = scopes(class, &choices.strategies, &mesh);
+        for (scope, storage) in scopes.iter().zip(&mut choices.storage) {
+            let node = scope.name.rsplit_once('.').unwrap().0.to_string();
+            // One kernel makes the gradients of all of an op's parameters, so they go the same way.
+            let like = match &scope.tied {
+                Some(tie) => (tie.class.clone(), tie.node.clone()),
+                None => (class.name.clone(), node.clone()),
+            };
+            let wish = chosen.get(&like).copied().or_else(|| wanted(&node));
+            let may = |s: &Storage| may_store(&plan.job.model, c as u32, scope, stages, &mesh, *s).is_ok();
+            if let Some(wish) = wish.filter(may) {
+                *storage = wish;
+            }
+            chosen.entry((class.name.clone(), node)).or_insert(*storage);
+        }
+    }
+    let most = plan.classes.iter().flat_map(|c| &c.storage).map(|s| s.needs()).max();
+    plan.state_sharding = if mesh.degree(Axis::Fsdp) > 1 { StateSharding::Zero3 } else { most.unwrap() };
 }
 
 /// The customary choice: attention and MLP column then row, norms along the sequence when `sp`, vocabulary cut.

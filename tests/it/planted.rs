@@ -12,6 +12,7 @@ use meshwright_ir::program::{Action, BufferClass, CollectiveKind, Kernel, OpKern
 use meshwright_ir::{Axis, AxisSet, Bytes, Op, Schedule};
 
 const DP: AxisSet = AxisSet::of(Axis::Dp);
+const FSDP: AxisSet = AxisSet::of(Axis::Fsdp);
 const TP: AxisSet = AxisSet::of(Axis::Tp);
 const PP: AxisSet = AxisSet::of(Axis::Pp);
 
@@ -42,6 +43,14 @@ fn read_another_frame(p: &mut Program) {
     let (stale, own) = (kept[0], *kept[1..].iter().find(|b| name(b) == name(&kept[0])).unwrap());
     let reads_own = |p: &Program, i: &Parts| back(p, i) && i.reads[1] == own;
     edit(p, 1, 0, reads_own, |_, i| Some(Parts { reads: replaced(&i.reads, own, stale), ..i }));
+}
+
+/// Collectives of that kind over exactly these axes.
+fn of_kind(kind: CollectiveKind, axes: AxisSet) -> impl Fn(&Program, &Parts) -> bool {
+    move |p, i| {
+        let of = |c: u32| (p.collectives[c as usize].kind, p.collectives[c as usize].axes);
+        matches!(i.action, Action::Collective(c) if of(c) == (kind, axes))
+    }
 }
 
 type Plant = fn(&mut Program);
@@ -332,6 +341,105 @@ const BUGS: &[(&str, Base, Plant, &str)] = &[
         Base::Again,
         |p| edit(p, 0, 5, ops(Pass::Forward, |o| matches!(o.op, Op::Norm { .. })), drop),
         "check: use before write",
+    ),
+    (
+        "a micro-batch's gradients are not summed over the ranks that split them",
+        Base::Hybrid,
+        |p| {
+            edit(p, 0, 0, of_kind(CollectiveKind::ReduceScatter, FSDP), drop);
+            serialise(p);
+        },
+        "check: use before write",
+    ),
+    (
+        "the last micro-batch's gradients are summed and not added",
+        Base::Hybrid,
+        |p| {
+            let into_pieces = |p: &Program, i: &Parts| {
+                let gradient = p.roles[0].buffers[i.writes[0] as usize].class == BufferClass::Gradient;
+                gradient && kernels(|k| matches!(k, Kernel::Add { .. }))(p, i)
+            };
+            edit(p, 0, 0, into_pieces, drop);
+            serialise(p);
+        },
+        "parity",
+    ),
+    (
+        "pieces of gradients are not summed over the replicas",
+        Base::Hybrid,
+        |p| edit(p, 0, 0, sums(0, DP, BufferClass::Gradient), drop),
+        "parity",
+    ),
+    (
+        "gradients are summed over the replicas instead of the ranks that split them",
+        Base::Hybrid,
+        |p| {
+            let scatter = of_kind(CollectiveKind::ReduceScatter, FSDP);
+            edit(p, 0, 0, scatter, |p, i| collective(p, i, |c| c.axes = DP));
+            serialise(p);
+        },
+        "parity",
+    ),
+    (
+        "weights are gathered from the replicas instead of the ranks that split them",
+        Base::Hybrid,
+        |p| {
+            let gather = of_kind(CollectiveKind::AllGather, FSDP);
+            edit(p, 0, 0, gather, |p, i| collective(p, i, |c| c.axes = DP));
+            serialise(p);
+        },
+        "parity",
+    ),
+    (
+        "weights are gathered after their use",
+        Base::Hybrid,
+        |p| {
+            let code = &p.roles[0];
+            let gather = |k: &usize| matches!(code.instructions[*k].action, Action::Collective(_));
+            let whole = code.writes((0..code.instructions.len()).find(gather).unwrap())[0];
+            swap(p, 0, move |_, i| i.writes.contains(&whole) || i.reads.contains(&whole));
+        },
+        "check: use before write",
+    ),
+    (
+        "weights are gathered into a slot that is still in use",
+        Base::Hybrid,
+        |p| {
+            let waits = |p: &Program, i: &Parts| {
+                of_kind(CollectiveKind::AllGather, FSDP)(p, i) && !i.after.is_empty()
+            };
+            edit(p, 0, 0, waits, |_, i| Some(Parts { after: vec![], ..i }));
+        },
+        "check: race",
+    ),
+    (
+        "backward reads the weights that forward gathered",
+        Base::Hybrid,
+        |p| {
+            let code = &p.roles[0];
+            let named =
+                |b: &u32| p.names[code.buffers[*b as usize].name as usize] == "layer.0/up.weight.whole";
+            let mut all = (0..code.buffers.len() as u32).filter(named);
+            let (forward, backward) = (all.next().unwrap(), all.next().unwrap());
+            let reads = move |_: &Program, i: &Parts| i.reads.contains(&backward);
+            edit(p, 0, 0, reads, |_, i| Some(Parts { reads: replaced(&i.reads, backward, forward), ..i }));
+        },
+        "check: use after free",
+    ),
+    (
+        "a parameter's piece starts where another rank's does",
+        Base::Hybrid,
+        |p| {
+            let table = p.roles[0].parameters.iter_mut().find(|w| w.name == "layer.0.up.weight");
+            table.unwrap().storage.over = DP;
+        },
+        "parity",
+    ),
+    (
+        "the norm counts one rank's pieces only",
+        Base::Hybrid,
+        |p| edit(p, 0, 0, sums(0, FSDP, BufferClass::Scalar), drop),
+        "parity",
     ),
     (
         "the arena is too short",

@@ -2,12 +2,13 @@
 
 use crate::parity::{options, shape};
 use crate::plans::{self, Shape, gpt};
+use crate::sharding;
 use meshwright_executor::{Cpu, RunOptions, train};
 use meshwright_ir::program::{
     Action, BufferClass, CodeBuilder, Collective, CollectiveKind, Exchange, Kernel, OpKernel, Parts, Pass,
     Program, Stream,
 };
-use meshwright_ir::{AxisSet, Optimizer, Plan, Recompute, Schedule, StateSharding};
+use meshwright_ir::{Axis, AxisSet, Optimizer, Plan, Recompute, Schedule, Storage};
 
 /// Which correct program a bug is planted in.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,11 +25,13 @@ pub(crate) enum Base {
     Split,
     /// tp 2, every layer recomputed.
     Again,
+    /// dp 2, fsdp 2, two micro-batches: everything split over fsdp, pieces summed over dp.
+    Hybrid,
 }
 
 impl Base {
-    pub(crate) const ALL: [Base; 6] =
-        [Base::Square, Base::Stages, Base::Chain, Base::Drawn, Base::Split, Base::Again];
+    pub(crate) const ALL: [Base; 7] =
+        [Base::Square, Base::Stages, Base::Chain, Base::Drawn, Base::Split, Base::Again, Base::Hybrid];
 
     pub(crate) fn program(self) -> Program {
         let shape = |dp, tp, pp, sp, schedule| shape(gpt(2), dp, tp, pp, sp, schedule);
@@ -39,11 +42,17 @@ impl Base {
             Base::Chain => lowered(&shape(1, 1, 3, false, Schedule::Gpipe), megatron, |_| ()),
             Base::Drawn => lowered(&shape(2, 2, 1, false, Schedule::Gpipe), &mut plans::random(3), |_| ()),
             Base::Split => lowered(&shape(2, 2, 1, true, Schedule::Gpipe), megatron, |plan| {
-                plan.state_sharding = StateSharding::Zero1;
+                plans::store(plan, Storage::states(AxisSet::of(Axis::Dp)));
             }),
             Base::Again => lowered(&shape(1, 2, 1, false, Schedule::Gpipe), megatron, |plan| {
                 plan.recompute.fill(Recompute::Full);
             }),
+            Base::Hybrid => {
+                let everything = Storage::everything(AxisSet::of(Axis::Fsdp));
+                let mut plan = sharding::plan(&gpt(2), "dp2 fsdp2", everything);
+                plan.job.training.optimizer = Optimizer::Sgd;
+                meshwright_lowering::lower(&plan).unwrap()
+            }
         }
     }
 }

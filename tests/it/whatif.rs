@@ -13,8 +13,18 @@ use std::process::{Command, Output};
 fn plan(dp: u32, tp: u32, pp: u32) -> Plan {
     let (micro_batch, global_batch, sequence) = (1, 4 * u64::from(dp), 16);
     let schedule = Schedule::OneForwardOneBackward;
-    let shape =
-        Shape { model: plans::gpt(4), dp, tp, pp, sp: true, micro_batch, global_batch, sequence, schedule };
+    let shape = Shape {
+        model: plans::gpt(4),
+        dp,
+        fsdp: 1,
+        tp,
+        pp,
+        sp: true,
+        micro_batch,
+        global_batch,
+        sequence,
+        schedule,
+    };
     let mut plan = plans::plan(&shape, &mut plans::megatron(true)).expect("even sizes convert");
     (plan.job.cluster, plan.job.cluster_source) =
         meshwright_zoo::cluster("h100-sxm", None, Path::new("")).unwrap();
@@ -211,6 +221,6 @@ fn a_person_reads_a_table() {
           cluster.levels.nvlink.bandwidth=2x    2.00 GiB of 80.0 GiB     2.3 ms     55166       0.0 %            no
           straggler rank=3,slow=1.3             2.00 GiB of 80.0 GiB     2.7 ms     48164     +14.5 %            no
 
-          micro_batch=3: plan.micro_batches: 2 x 3 x 1; dp x micro_batch x micro_batches must be the global batch
+          micro_batch=3: plan.micro_batches: 2 x 3 x 1; dp x fsdp x micro_batch x micro_batches must be the global batch
     "#]].assert_eq(&format!("$ meshwright whatif plan.json {}\n{told}", arguments.join(" ")));
 }

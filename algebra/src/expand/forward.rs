@@ -25,7 +25,8 @@ impl Expander<'_> {
             };
             let expr = self.exprs[k].clone();
             let aux = expr.aux.iter().enumerate().map(|(a, d)| {
-                self.tensor(format!("{name}.aux{a}"), elements(d, &extents), DType::F32, UNPLACED)
+                let dtype = d.store.dtype(self.dtype);
+                self.tensor(format!("{name}.aux{a}"), elements(&d.dims, &extents), dtype, UNPLACED)
             });
             let aux: Vec<u32> = aux.collect();
             self.aux.push(aux.clone());
@@ -117,7 +118,7 @@ impl Expander<'_> {
         }
         let Tensor { elements, dtype, name, .. } = self.tensors[tensor as usize].clone();
         let copy = self.tensor(format!("{name}.copy"), elements, dtype, home);
-        let kernel = Kernel::Slice { axes: AxisSet::EMPTY, outer: 1, whole: elements, inner: 1, dtype };
+        let kernel = Kernel::Slice { axes: AxisSet::EMPTY, outer: 1, piece: elements, inner: 1, dtype };
         self.emit(BlockAction::Kernel(kernel), vec![tensor], vec![copy], v);
         copy
     }

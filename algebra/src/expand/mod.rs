@@ -9,10 +9,10 @@ mod backward;
 mod forward;
 mod steps;
 
-use crate::{Expr, OpLayouts, Shapes, layouts};
+use crate::{Expr, Shapes, layouts};
 use meshwright_ir::program::{CollectiveKind, Kernel, OpKernel, Pass};
 use meshwright_ir::{
-    AxisSet, BlockClass, Bytes, ClassPlan, DType, Init, Layout, Mesh, Tie, Value, ValuePlan,
+    AxisSet, BlockClass, Bytes, ClassPlan, DType, Init, Layout, Mesh, Strategy, Tie, Value, ValuePlan,
 };
 
 /// Where a tensor lives.
@@ -82,14 +82,14 @@ pub struct BlockInstruction {
     pub node: u32,
 }
 
-/// A parameter of the block as this plan stores it.
+/// A parameter of the block as this plan uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     /// Name within the block, `attn.q.weight`.
     pub name: String,
     /// Whole shape.
     pub shape: Vec<u64>,
-    /// Layout in use and in storage.
+    /// Layout in use; what is stored is that or a piece of it.
     pub layout: Layout,
     /// Axes over which its gradient is partial.
     pub sync: AxisSet,
@@ -145,6 +145,29 @@ pub fn expand(
     e.finish()
 }
 
+/// Parameters of a class under these strategies, in node order. A strategy that cuts unevenly is a broken invariant.
+pub fn scopes(class: &BlockClass, strategies: &[Strategy], mesh: &Mesh) -> Vec<Scope> {
+    let mut scopes = Vec::new();
+    for (node, strategy) in class.nodes.iter().zip(strategies) {
+        let layouts = layouts(&node.op, strategy);
+        for (p, spec) in node.params().into_iter().enumerate() {
+            let layout = layouts.params[p].clone();
+            let local = layout.local(&spec.shape, mesh).expect("a checked plan cuts evenly");
+            scopes.push(Scope {
+                name: format!("{}.{}", node.name, spec.name),
+                elements: local.iter().product(),
+                sync: layouts.param_gradients[p].partial(),
+                layout,
+                init: spec.init,
+                decays: spec.decays,
+                tied: node.tied.clone().filter(|_| p == 0),
+                shape: spec.shape,
+            });
+        }
+    }
+    scopes
+}
+
 const UNPLACED: Home = Home::Workspace(Bytes(u64::MAX));
 
 struct Expander<'a> {
@@ -153,7 +176,6 @@ struct Expander<'a> {
     mesh: &'a Mesh,
     shapes: &'a Shapes,
     dtype: DType,
-    layouts: Vec<OpLayouts>,
     exprs: Vec<Expr>,
     tensors: Vec<Tensor>,
     params: Vec<Scope>,
@@ -185,7 +207,6 @@ impl<'a> Expander<'a> {
             mesh,
             shapes,
             dtype,
-            layouts: class.nodes.iter().zip(&plan.strategies).map(|(n, s)| layouts(&n.op, s)).collect(),
             exprs: class.nodes.iter().map(|n| Expr::of(&n.op)).collect(),
             tensors: vec![],
             params: vec![],
@@ -200,29 +221,19 @@ impl<'a> Expander<'a> {
             aux: vec![],
             into_backward: false,
         };
-        for (k, node) in class.nodes.iter().enumerate() {
-            e.first_param.push(e.params.len() as u32);
-            for (p, spec) in node.params().into_iter().enumerate() {
-                let layout = e.layouts[k].params[p].clone();
-                let position = e.params.len() as u32;
-                let name = format!("{}.{}", node.name, spec.name);
-                let local = e.local(&spec.shape, &layout);
-                let (weight, gradient) = (Home::Weight(position), Home::Gradient(position));
-                let w = e.tensor(name.clone(), local, dtype, weight);
-                let g = e.tensor(format!("{name}.gradient"), local, DType::F32, gradient);
-                e.weights.push(w);
-                e.gradients.push(g);
-                e.params.push(Scope {
-                    name,
-                    elements: local,
-                    sync: e.layouts[k].param_gradients[p].partial(),
-                    layout,
-                    init: spec.init,
-                    decays: spec.decays,
-                    tied: node.tied.clone().filter(|_| p == 0),
-                    shape: spec.shape,
-                });
-            }
+        e.params = scopes(class, &plan.strategies, mesh);
+        let mut first = 0;
+        for node in &class.nodes {
+            e.first_param.push(first);
+            first += node.params().len() as u32;
+        }
+        for p in 0..e.params.len() as u32 {
+            let Scope { name, elements, .. } = &e.params[p as usize];
+            let (name, elements) = (name.clone(), *elements);
+            let w = e.tensor(name.clone(), elements, dtype, Home::Weight(p));
+            let g = e.tensor(format!("{name}.gradient"), elements, DType::F32, Home::Gradient(p));
+            e.weights.push(w);
+            e.gradients.push(g);
         }
         e
     }

@@ -53,7 +53,7 @@ impl Expander<'_> {
                 let kernel = Kernel::Slice {
                     axes: AxisSet::of(axis),
                     outer: outer(&before, dim),
-                    whole: before[dim as usize],
+                    piece: after[dim as usize],
                     inner,
                     dtype,
                 };

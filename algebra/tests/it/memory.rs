@@ -1,15 +1,17 @@
 //! The memory accountant: what a layer keeps, against a derivation of its own; places that never overlap.
 
 use crate::support::{
-    EMBED, GPT_LAYER, HEAD, QWEN_LAYER, SHAPES, class, gpt, megatron, mesh, planned, random,
+    EMBED, GPT_LAYER, HEAD, QWEN_LAYER, SHAPES, class, dropping_layer, gpt, megatron, mesh, planned, random,
 };
+use expect_test::expect;
 use meshwright_algebra::{
-    ALIGNMENT, BlockCode, BlockInstruction, Expr, Home, Slot, StageShape, layouts, recompute, signature,
-    stage_memory,
+    ALIGNMENT, BlockAction, BlockCode, BlockInstruction, Expr, Home, Slot, StageBlock, StageShape, layouts,
+    recompute, signature, stage_memory,
 };
 use meshwright_ir::program::Pass;
 use meshwright_ir::{
-    AxisSet, BlockClass, Bytes, ClassPlan, DType, Mesh, Optimizer, Precision, Recompute, Value,
+    AxisSet, BlockClass, Bytes, ClassPlan, DType, Gathering, Mesh, Optimizer, Precision, Recompute, Storage,
+    Value,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -48,8 +50,11 @@ fn kept(class: &BlockClass, plan: &ClassPlan, mesh: &Mesh) -> Bytes {
                 }
                 Slot::Output => ("y".to_string(), local(&SHAPES.shape(&expr, &expr.output), &l.output)),
                 Slot::Aux(a) => {
-                    let shape = SHAPES.shape(&expr, &expr.aux[a as usize]);
-                    (format!("aux{a}"), local(&shape, &l.aux[a as usize]))
+                    let aux = &expr.aux[a as usize];
+                    let elements = local(&SHAPES.shape(&expr, &aux.dims), &l.aux[a as usize]);
+                    tensors
+                        .insert((k as u32, format!("aux{a}")), aux.store.dtype(DType::F32).bytes(elements));
+                    continue;
                 }
                 Slot::Ids => {
                     let ids = meshwright_ir::Layout::new(
@@ -83,13 +88,78 @@ fn a_gpt_layer_keeps_what_backward_reads() {
             let per_token = 2 * h + residual + (3 * h + h + heads + 8 * h) / n;
             assert_eq!(code.frame, Bytes(4 * tokens * per_token), "tp {n}, sp {sp}");
             assert_eq!(code.frame, kept(&layer, &plan, &mesh));
-            // Selective recompute drops attention's output and log-sum-exp; full recompute all but the block's input.
-            let attention = (h + heads) / n;
-            let selective = recompute(&code, Recompute::Selective).frame;
-            assert_eq!(selective, Bytes(4 * tokens * (per_token - attention)), "tp {n}, sp {sp}");
-            assert_eq!(recompute(&code, Recompute::Full).frame, Bytes(0));
+            // Gathering again keeps a piece of each norm's output; selective recompute also drops attention's output and
+            // log-sum-exp; full recompute all but the block's input.
+            let (gathered, attention) = (if sp { 2 * (h - h / n) } else { 0 }, (h + heads) / n);
+            let frame = |level| recompute(&code, level).frame;
+            let kept = |per_token| Bytes(4 * tokens * per_token);
+            assert_eq!(frame(Recompute::Gathers), kept(per_token - gathered), "tp {n}, sp {sp}");
+            assert_eq!(
+                frame(Recompute::Selective),
+                kept(per_token - gathered - attention),
+                "tp {n}, sp {sp}"
+            );
+            assert_eq!(frame(Recompute::Full), Bytes(0));
         }
     }
+}
+
+/// What is gathered again is asked for two heavy kernels before it is read, and put in place just before.
+#[test]
+fn repeated_gathers_are_issued_ahead_of_their_use() {
+    let (_, code) = planned(&class("layer", GPT_LAYER), &mesh("tp=2"), true, megatron(true));
+    let code = recompute(&code, Recompute::Gathers);
+    let show = |i: &BlockInstruction| {
+        let name = |t: &u32| code.tensors[*t as usize].name.clone();
+        let what = match &i.action {
+            BlockAction::Kernel(k) => k.kind_name(),
+            BlockAction::Collective { kind, .. } => format!("* {kind}"),
+        };
+        format!("{what} -> {}\n", i.writes.iter().map(name).collect::<Vec<_>>().join(" "))
+    };
+    expect![[r#"
+        * all-gather -> down.gradient
+        unpack -> down.gradient
+        bias backward-weight -> down.bias.bias.gradient
+        linear backward-input -> down.in0.gradient
+        * all-gather -> norm2.copy.again
+        linear backward-weight -> down.weight.gradient
+        activation backward-input -> act.in0.gradient
+        bias backward-weight -> up.bias.bias.gradient
+        linear backward-input -> up.in0.gradient
+        pack -> norm2.gradient
+        * reduce-scatter -> norm2.gradient
+        unpack -> norm2.copy.again
+        linear backward-weight -> up.weight.gradient
+        norm backward-input -> norm2.in0.gradient
+        add gradients -> residual1.gradient
+        norm backward-weight -> norm2.gamma.gradient norm2.beta.gradient
+        * all-gather -> proj.gradient
+        unpack -> proj.gradient
+        bias backward-weight -> proj.bias.bias.gradient
+        linear backward-input -> proj.in0.gradient
+        linear backward-weight -> proj.weight.gradient
+        * all-gather -> norm1.copy.again
+        attention backward-input -> attn.in0.gradient attn.in1.gradient attn.in2.gradient
+        bias backward-weight -> v.bias.bias.gradient
+        linear backward-input -> v.in0.gradient
+        unpack -> norm1.copy.again
+        linear backward-weight -> v.weight.gradient
+        bias backward-weight -> k.bias.bias.gradient
+        linear backward-input -> k.in0.gradient
+        add gradients -> norm1.gradient
+        linear backward-weight -> k.weight.gradient
+        bias backward-weight -> q.bias.bias.gradient
+        linear backward-input -> q.in0.gradient
+        add gradients -> norm1.gradient
+        pack -> norm1.gradient
+        * reduce-scatter -> norm1.gradient
+        linear backward-weight -> q.weight.gradient
+        norm backward-input -> norm1.in0.gradient
+        add gradients -> input.gradient
+        norm backward-weight -> norm1.gamma.gradient norm1.beta.gradient
+    "#]]
+    .assert_eq(&code.backward.iter().map(show).collect::<String>());
 }
 
 /// Tensors of a pass with a place in the workspace: first use, last use, start, end.
@@ -111,8 +181,9 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 200, ..Default::default() })]
 
     #[test]
-    fn live_tensors_never_share_memory(seed: u64, block in 0..4usize, on in 0..4usize, sp: bool) {
-        let text = [EMBED, GPT_LAYER, QWEN_LAYER, HEAD][block];
+    fn live_tensors_never_share_memory(seed: u64, block in 0..5usize, on in 0..4usize, sp: bool) {
+        let dropping = dropping_layer();
+        let text = [EMBED, GPT_LAYER, QWEN_LAYER, HEAD, &dropping][block];
         let mesh = mesh(["tp=2", "tp=4", "dp=2 tp=2", "dp=4"][on]);
         let class = class("block", text);
         let (plan, code) = planned(&class, &mesh, sp, random(seed));
@@ -157,9 +228,16 @@ fn a_stage_is_the_sum_of_its_regions() {
                 boundary_elements: SHAPES.batch * SHAPES.sequence * model.hidden,
                 precision,
                 optimizer: Optimizer::Adamw,
-                pieces: (AxisSet::EMPTY, 1),
+                mesh: mesh("tp=1"),
+                gathering: Gathering::default(),
+                bucket: Bytes::ZERO,
             };
-            let chain: Vec<_> = model.blocks().into_iter().map(|c| (c, &codes[c as usize])).collect();
+            let whole = [Storage::WHOLE; 64];
+            let block = |class: u32| {
+                let code = &codes[class as usize];
+                StageBlock { class, code, storage: &whole[..code.params.len()] }
+            };
+            let chain: Vec<_> = model.blocks().into_iter().map(block).collect();
             let memory = stage_memory(&model, &chain, &shape);
             let region = |k: usize| memory.regions[k].1;
             for (k, bytes) in each.into_iter().enumerate() {

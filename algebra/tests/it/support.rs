@@ -26,6 +26,18 @@ pub(crate) const GPT_LAYER: &str = "
     down.bias bias[width=32 grain=1] < down
     residual2 add[width=32] < residual1 down.bias";
 
+/// The same with an eager attention core and dropout wherever GPT-2 has it.
+pub(crate) fn dropping_layer() -> String {
+    let site = |text: String, after: &str, reader: &str, site: u32| {
+        let dropped = format!("{after}.drop dropout[width=32 rate=0.1 site={site}] < {after}\n    {reader}");
+        let text = text.replace(reader, &dropped);
+        text.replace(&format!("< input {after}"), &format!("< input {after}.drop"))
+            .replace(&format!("< residual1 {after}"), &format!("< residual1 {after}.drop"))
+    };
+    let eager = GPT_LAYER.replace("window=0]", "window=0 core=eager rate=0.1 site=0]");
+    site(site(eager, "proj.bias", "residual1 add", 1), "down.bias", "residual2 add", 2)
+}
+
 /// A layer with grouped queries, per-head norms, rotary positions and a gated MLP.
 pub(crate) const QWEN_LAYER: &str = "
     norm1 norm[kind=rms width=32 groups=1 eps=1e-6] < input
@@ -85,6 +97,7 @@ pub(crate) fn gpt(layers: u32) -> Model {
         max_sequence: Some(16),
         classes: vec![class("embed", EMBED), class("layer", GPT_LAYER), class("head", HEAD)],
         runs: [1, layers, 1].into_iter().zip(0..).map(|(repeat, class)| BlockRun { class, repeat }).collect(),
+        towers: vec![],
         assumed: vec![],
     };
     model.check().unwrap();

@@ -15,6 +15,7 @@ pub(super) trait Word: Copy {}
 impl Word for f32 {}
 impl Word for bf16 {}
 impl Word for f16 {}
+impl Word for u8 {}
 
 /// Memory in fp32 words, zero at first.
 pub(super) struct Arena {

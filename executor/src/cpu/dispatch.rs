@@ -4,11 +4,13 @@
 use super::arena::{ids, ids_mut};
 use crate::backend::StepSettings;
 use crate::kernels::{
-    activation, attention, bias, cross_entropy, elementwise, embedding, linear, norm, optimizer, rearrange,
-    rope,
+    activation, attention, bias, cross_entropy, dropout, eager, elementwise, embedding, gain, linear, norm,
+    optimizer, rearrange, rope,
 };
 use meshwright_ir::program::{Kernel, OpKernel, Pass};
-use meshwright_ir::{ActivationKind, AxisSet, DType, IdSource, Mesh, NormKind, Op, Optimizer};
+use meshwright_ir::{
+    ActivationKind, AttentionCore, AxisSet, DType, Dropout, IdSource, Mesh, NormKind, Op, Optimizer,
+};
 use std::num::NonZeroUsize;
 
 /// What a kernel may look at beside its operands.
@@ -16,6 +18,7 @@ pub(super) struct Site<'a, 'd> {
     pub(super) mesh: &'a Mesh,
     pub(super) rank: u32,
     pub(super) micro_batch: u64,
+    pub(super) block: u64,
     pub(super) tokens: u64,
     pub(super) settings: &'a StepSettings<'d>,
 }
@@ -30,6 +33,15 @@ impl Site<'_, '_> {
     fn piece(&self, axes: AxisSet) -> u64 {
         u64::from(self.mesh.index_in(self.rank, axes))
     }
+    /// Place in the global batch of the first of this rank's `batch` samples.
+    fn first_sample(&self, batch: u64, axes: AxisSet) -> u64 {
+        self.micro_batch * batch * u64::from(self.mesh.size(axes)) + self.piece(axes) * batch
+    }
+    /// What a dropout of this block drops in this step.
+    fn dropping(&self, d: &Dropout) -> dropout::Dropping {
+        let s = self.settings;
+        dropout::Dropping::new(s.seed, s.step, self.block, u64::from(d.site), d.rate.0)
+    }
 }
 
 /// Runs a kernel. `scratch` is the thread's own and grows as needed.
@@ -42,10 +54,20 @@ pub(super) fn run(
 ) {
     match kernel {
         Kernel::Op(k) => run_op(k, site, reads, writes, scratch),
-        Kernel::Add { .. } => elementwise::add(reads[0], reads[1], writes[0]),
-        Kernel::Slice { axes, outer, whole, inner, .. } => {
+        Kernel::Add { .. } => {
+            let (xs, ys) = reads.split_at(writes.len());
+            for ((x, y), z) in xs.iter().zip(ys).zip(writes) {
+                // An operand that is also the result is read where it is written.
+                match (x.is_empty(), y.is_empty()) {
+                    (true, _) => elementwise::accumulate(y, z),
+                    (_, true) => elementwise::accumulate(x, z),
+                    _ => elementwise::add(x, y, z),
+                }
+            }
+        }
+        Kernel::Slice { axes, outer, piece, inner, .. } => {
             let pieces = site.mesh.size(*axes) as usize;
-            let block = *whole as usize / pieces * *inner as usize;
+            let block = (piece * inner) as usize;
             rearrange::slice_dim(
                 pieces,
                 *outer as usize,
@@ -62,8 +84,7 @@ pub(super) fn run(
             rearrange::unpack(*parts as usize, *outer as usize, *inner as usize, reads[0], writes[0])
         }
         Kernel::Load { what, batch, sequence, batch_axes, sequence_axes } => {
-            let micro_batch = batch * u64::from(site.mesh.size(*batch_axes));
-            let first = site.micro_batch * micro_batch + site.piece(*batch_axes) * batch;
+            let first = site.first_sample(*batch, *batch_axes);
             let token = site.piece(*sequence_axes) * sequence;
             for (k, row) in ids_mut(writes[0]).chunks_exact_mut(*sequence as usize).enumerate() {
                 (site.settings.samples)(*what, site.settings.step, first + k as u64, token, row);
@@ -77,7 +98,7 @@ pub(super) fn run(
             let before = if *accumulate { f64::from(writes[0][0]) } else { 0.0 };
             writes[0][0] = (before + sum / *replicas as f64) as f32;
         }
-        Kernel::Update { optimizer: rule, decays, piece, dtype, .. } => {
+        Kernel::Update { optimizer: rule, decays, piece, dtype, elements } => {
             let s = site.settings;
             // The norm is of scaled gradients. Where it is not finite, something overflowed: nobody updates.
             let norm = f64::from(reads[1][0]).sqrt() / s.loss_scale;
@@ -86,15 +107,21 @@ pub(super) fn run(
             }
             let clipped = if s.clip > 0.0 { optimizer::clip_factor(norm, s.clip) } else { 1.0 };
             let factor = (f64::from(clipped) / s.loss_scale) as f32;
-            let mine = site.range(*piece, reads[0].len());
-            let gradient = &reads[0][mine.clone()];
+            // Of a whole operand this rank's piece; a piece has the updated elements already.
+            let mine = |len: usize| match len as u64 == *elements {
+                true => 0..len,
+                false => site.range(*piece, len),
+            };
+            let gradient = &reads[0][mine(reads[0].len())];
             match (rule, writes) {
                 // Mixed precision: the master is updated and the compute copy follows it.
                 (rule, [weight, master, state @ ..]) if *dtype != DType::F32 => {
                     update(*rule, site, factor, *decays, master, gradient, state);
+                    let mine = mine(weight.len());
                     weight[mine].copy_from_slice(master);
                 }
                 (rule, [weight, state @ ..]) => {
+                    let mine = mine(weight.len());
                     update(*rule, site, factor, *decays, &mut weight[mine], gradient, state);
                 }
                 _ => panic!("an update writes a weight"),
@@ -150,14 +177,21 @@ fn run_op(
         (Op::Bias { .. }, Pass::Forward) => bias::forward(reads[0], reads[1], writes[0]),
         (Op::Bias { .. }, _) => bias::backward_weight(reads[0], writes[0], first),
         (Op::Norm { kind, width, eps, .. }, pass) => {
-            let kind = match kind {
-                NormKind::Layer => norm::Kind::Layer,
-                NormKind::Rms => norm::Kind::Rms,
+            let (kind, plain) = match kind {
+                NormKind::Layer | NormKind::LayerScale => (norm::Kind::Layer, false),
+                NormKind::LayerPlain => (norm::Kind::Layer, true),
+                NormKind::Rms => (norm::Kind::Rms, false),
+                NormKind::RmsPlain => (norm::Kind::Rms, true),
             };
+            // A norm without parameters is one whose scale is 1.
+            let ones = if plain { *width as usize } else { 0 };
+            scratch.resize(scratch.len().max(ones), 0.0);
+            scratch[..ones].fill(1.0);
+            let scale = |at: usize| if plain { &scratch[..ones] } else { reads[at] };
             let n = norm::Norm { kind, width: *width as usize, epsilon: eps.0 as f32 };
             match pass {
-                Pass::Forward => norm::forward(&n, reads[0], reads[1], reads.get(2).copied(), writes[0]),
-                Pass::BackwardInput => norm::backward_input(&n, reads[0], reads[1], reads[2], writes[0]),
+                Pass::Forward => norm::forward(&n, reads[0], scale(1), reads.get(2).copied(), writes[0]),
+                Pass::BackwardInput => norm::backward_input(&n, reads[0], reads[1], scale(2), writes[0]),
                 _ => {
                     let (gamma, beta) = writes.split_first_mut().expect("a norm has a gamma");
                     norm::backward_weight(
@@ -171,12 +205,13 @@ fn run_op(
                 }
             }
         }
-        (Op::Rope { head_dim, theta, .. }, pass) => {
+        (Op::Rope { head_dim, theta, turned, .. }, pass) => {
             let heads = x(2) / *head_dim as usize;
             let r = rope::Rope {
                 sequence,
                 heads,
                 head_dim: *head_dim as usize,
+                turned: turned.unwrap_or(*head_dim) as usize,
                 theta: theta.0,
                 first_position: position,
             };
@@ -185,7 +220,27 @@ fn run_op(
                 _ => rope::backward(&r, reads[0], writes[0]),
             }
         }
-        (Op::Attention { heads, kv_heads, head_dim, causal, window }, pass) => {
+        (Op::Dropout { width: _, dropout: drop }, Pass::Forward) => {
+            let [y, mask] = writes else { panic!("dropout with other outputs than its signature has") };
+            let (dice, width) = (site.dropping(drop), x(2));
+            let first = site.first_sample(k.extents[0], k.axes[0]);
+            let column = site.piece(k.axes[2]) as usize * width;
+            for (row, mask) in mask.chunks_exact_mut(width).enumerate() {
+                let place = [first + (row / sequence) as u64, (position + row % sequence) as u64, 0];
+                dice.mask(place, column as u32, mask);
+            }
+            dropout::apply(reads[0], mask, dice.scale(), y);
+        }
+        (Op::Dropout { width: _, dropout: drop }, _) => {
+            dropout::apply(reads[0], reads[1], site.dropping(drop).scale(), writes[0]);
+        }
+        (
+            Op::Attention { heads, kv_heads, head_dim, causal, window, core, dropout: drop, scores: _ },
+            pass,
+        ) => {
+            let first_head = site.piece(k.axes[2]) * k.extents[2] * (heads / kv_heads);
+            let first_sample = site.first_sample(k.extents[0], k.axes[0]);
+            let scores = |d| attention::DroppedScores { dice: site.dropping(d), first_sample, first_head };
             let a = attention::Attention {
                 batch,
                 queries: sequence,
@@ -197,16 +252,32 @@ fn run_op(
                 scale: 1.0 / (*head_dim as f32).sqrt(),
                 mask: if *causal { attention::Mask::Causal } else { attention::Mask::Full },
                 window: window.and_then(|w| NonZeroUsize::new(w as usize)),
+                dropping: drop.as_ref().map(scores),
             };
-            let needed = attention::workspace(&a);
+            let needed = match core {
+                AttentionCore::Fused => attention::workspace(&a),
+                AttentionCore::Eager => eager::workspace(&a),
+            };
             if scratch.len() < needed {
                 scratch.resize(needed, 0.0);
             }
-            match (pass, writes) {
-                (Pass::Forward, [y, lse]) => {
+            match (core, pass, writes) {
+                (AttentionCore::Eager, Pass::Forward, [y, softmax, others @ ..]) => {
+                    let mut others = others.iter_mut().map(|o| &mut **o);
+                    let (mask, dropped) = (others.next(), others.next());
+                    let mut kept = eager::Kept { softmax: &mut **softmax, mask, dropped };
+                    eager::forward(&a, reads[0], reads[1], reads[2], y, &mut kept, scratch);
+                }
+                (AttentionCore::Eager, _, [dq, dk, dv]) => {
+                    let [dy, q, k, v, softmax] = [0, 1, 2, 3, 4].map(|i| reads[i]);
+                    let (mask, dropped) = (reads.get(5).copied(), reads.get(6).copied());
+                    let kept = eager::Kept { softmax, mask, dropped };
+                    eager::backward(&a, dy, q, k, v, &kept, dq, dk, dv, scratch);
+                }
+                (AttentionCore::Fused, Pass::Forward, [y, lse]) => {
                     attention::forward(&a, reads[0], reads[1], reads[2], y, lse, scratch)
                 }
-                (_, [dq, dk, dv]) => {
+                (AttentionCore::Fused, _, [dq, dk, dv]) => {
                     let [dy, q, k, v, y, lse] = [0, 1, 2, 3, 4, 5].map(|i| reads[i]);
                     attention::backward(&a, dy, q, k, v, y, lse, dq, dk, dv, scratch);
                 }
@@ -228,6 +299,28 @@ fn run_op(
             }
             _ => panic!("a gate with other gradients than its signature has"),
         },
+        (Op::Scale { factor, .. }, _) => {
+            elementwise::copy(reads[0], writes[0]);
+            elementwise::scale(factor.0 as f32, writes[0]);
+        }
+        (Op::Gain { .. }, Pass::BackwardWeight) => {
+            gain::backward_weight(reads[0], reads[1], writes[0], first)
+        }
+        (Op::Gain { .. }, _) => gain::forward(reads[0], reads[1], writes[0]),
+        (
+            Op::LatentAttention { .. }
+            | Op::Spread { .. }
+            | Op::Index { .. }
+            | Op::Route { .. }
+            | Op::Dispatch { .. }
+            | Op::ExpertLinear { .. }
+            | Op::ExpertBias { .. }
+            | Op::Combine { .. }
+            | Op::Conv { .. }
+            | Op::Scan { .. }
+            | Op::Input { .. },
+            _,
+        ) => panic!("{} was refused before step 0", k.op.name()),
         (Op::Add { .. }, _) => elementwise::add(reads[0], reads[1], writes[0]),
         (Op::Embedding { index: IdSource::Tokens, .. }, pass) => {
             let shard =
@@ -237,6 +330,7 @@ fn run_op(
                 _ => embedding::backward(&shard, reads[0], ids(reads[1]), writes[0], first),
             }
         }
+        (Op::Embedding { index: IdSource::Segments, .. }, _) => panic!("segments were refused before step 0"),
         (Op::Embedding { index: IdSource::Positions, .. }, pass) => {
             let rows_before = (site.piece(k.axes[2]) * k.extents[2]) as usize;
             positions(sequence, position, rows_before, x(2), x(3), pass, first, reads[0], writes[0]);
@@ -309,11 +403,52 @@ fn positions(
     }
 }
 
+/// Why the CPU has no kernel for an op, if it has none.
+pub(super) fn lacks(op: &Op) -> Option<String> {
+    match op {
+        Op::Rope { head_dim, turned, .. } if turned.unwrap_or(*head_dim) % 2 != 0 => {
+            Some(format!("rotary embedding of an odd number of features ({op})"))
+        }
+        Op::Attention { scores, .. } if !scores.is_plain() => {
+            Some(format!("attention whose scores are bent ({op})"))
+        }
+        Op::Embedding { index: IdSource::Segments, .. }
+        | Op::LatentAttention { .. }
+        | Op::Spread { .. }
+        | Op::Index { .. }
+        | Op::Route { .. }
+        | Op::Dispatch { .. }
+        | Op::ExpertLinear { .. }
+        | Op::ExpertBias { .. }
+        | Op::Combine { .. }
+        | Op::Conv { .. }
+        | Op::Scan { .. }
+        | Op::Input { .. } => Some(op.to_string()),
+        Op::Embedding { .. }
+        | Op::Linear { .. }
+        | Op::Bias { .. }
+        | Op::Norm { .. }
+        | Op::Rope { .. }
+        | Op::Attention { .. }
+        | Op::Activation { .. }
+        | Op::Gate { .. }
+        | Op::Scale { .. }
+        | Op::Gain { .. }
+        | Op::Dropout { .. }
+        | Op::Add { .. }
+        | Op::CrossEntropy { .. } => None,
+    }
+}
+
 fn activation_of(kind: ActivationKind) -> activation::Activation {
     match kind {
         ActivationKind::Gelu => activation::Activation::GeluExact,
         ActivationKind::GeluTanh => activation::Activation::Gelu,
         ActivationKind::Silu => activation::Activation::Silu,
         ActivationKind::Relu => activation::Activation::Relu,
+        ActivationKind::Relu2 => activation::Activation::Relu2,
+        ActivationKind::QuickGelu => activation::Activation::QuickGelu,
+        ActivationKind::Tanh => activation::Activation::Tanh,
+        ActivationKind::Sigmoid => activation::Activation::Sigmoid,
     }
 }

@@ -7,7 +7,7 @@ use super::arena::Arena;
 use super::dispatch::{Site, run};
 use super::operands::{Output, input};
 use crate::backend::{Measured, RunError, StepSettings, Wires};
-use crate::comm::{CommError, Reduce};
+use crate::comm::{CommError, Communicator, Reduce};
 use meshwright_ir::program::{Action, BufferClass, Checked, Code, Collective, CollectiveKind};
 use meshwright_ir::trace::{MemoryPoint, Span};
 use meshwright_ir::{Bytes, DType, Time};
@@ -227,6 +227,7 @@ impl Walker<'_, '_> {
                     mesh: &self.program.mesh,
                     rank: self.rank,
                     micro_batch: u64::from(self.code.instructions[k].micro_batch),
+                    block: u64::from(self.code.instructions[k].block),
                     tokens: self.program.tokens,
                     settings: self.settings,
                 };
@@ -287,39 +288,100 @@ impl Walker<'_, '_> {
                 }
                 Ok(())
             }
-            CollectiveKind::AllGather | CollectiveKind::ReduceScatter if reads == writes => {
-                for b in writes {
-                    // SAFETY: as in `execute`; one buffer, borrowed once.
-                    let mut output = unsafe { Output::open(self.arena, buffer(*b), true) };
-                    let whole = output.values();
-                    let size = whole.len() / group.size();
-                    let mine = size * group.rank()..size * (group.rank() + 1);
-                    let mut piece = whole[mine.clone()].to_vec();
-                    if c.kind == CollectiveKind::AllGather {
-                        group.all_gather(&piece, whole)?;
-                    } else {
-                        group.reduce_scatter(whole, &mut piece)?;
-                        whole[mine].copy_from_slice(&piece);
-                    }
-                    output.close();
-                }
-                Ok(())
-            }
-            CollectiveKind::AllGather | CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => {
+            CollectiveKind::AllGather => self.gather(&**group, reads, writes),
+            CollectiveKind::ReduceScatter => self.scatter(&**group, reads, writes),
+            CollectiveKind::AllToAll => {
                 // SAFETY: as in `execute`; two different buffers.
                 let (from, mut output) = unsafe {
                     (input(self.arena, buffer(reads[0])), Output::open(self.arena, buffer(writes[0]), false))
                 };
-                match c.kind {
-                    CollectiveKind::AllGather => group.all_gather(&from, output.values())?,
-                    CollectiveKind::ReduceScatter => group.reduce_scatter(&from, output.values())?,
-                    _ => group.all_to_all(&from, output.values())?,
-                }
+                group.all_to_all(&from, output.values())?;
                 output.close();
                 Ok(())
             }
         }
     }
+
+    /// Gathers every rank's pieces of several buffers in one call; in place, each buffer holds this rank's piece at its
+    /// own place. A single buffer out of place is gathered where it lies, several by way of a copy.
+    fn gather(&self, group: &dyn Communicator, reads: &[u32], writes: &[u32]) -> Result<(), CommError> {
+        let buffer = |b: &u32| &self.code.buffers[*b as usize];
+        let in_place = reads == writes;
+        // SAFETY: as in `execute`; each buffer is borrowed once, in place through its output only.
+        let mut outputs: Vec<Output<'_>> =
+            writes.iter().map(|b| unsafe { Output::open(self.arena, buffer(b), in_place) }).collect();
+        if let ([read], [output], false) = (reads, &mut outputs[..], in_place) {
+            // SAFETY: as above; two different buffers.
+            group.all_gather(&unsafe { input(self.arena, buffer(read)) }, output.values())?;
+        } else {
+            let mut mine = Vec::new();
+            for (output, read) in outputs.iter_mut().zip(reads) {
+                match in_place {
+                    true => {
+                        mine.extend_from_slice(&output.values()[own(group, buffer(read).elements as usize)])
+                    }
+                    // SAFETY: as above; what is read is not written.
+                    false => mine.extend_from_slice(&unsafe { input(self.arena, buffer(read)) }),
+                }
+            }
+            let mut all = vec![0.0; mine.len() * group.size()];
+            group.all_gather(&mine, &mut all)?;
+            for (rank, pieces) in all.chunks_exact(mine.len().max(1)).enumerate() {
+                let mut at = 0;
+                for output in &mut outputs {
+                    let whole = output.values();
+                    let size = whole.len() / group.size();
+                    whole[rank * size..][..size].copy_from_slice(&pieces[at..][..size]);
+                    at += size;
+                }
+            }
+        }
+        outputs.into_iter().for_each(Output::close);
+        Ok(())
+    }
+
+    /// Sums several buffers over the ranks, of which each gets its piece of every buffer; as for gathers.
+    fn scatter(&self, group: &dyn Communicator, reads: &[u32], writes: &[u32]) -> Result<(), CommError> {
+        let buffer = |b: &u32| &self.code.buffers[*b as usize];
+        let in_place = reads == writes;
+        // SAFETY: as in `gather`.
+        let mut outputs: Vec<Output<'_>> =
+            writes.iter().map(|b| unsafe { Output::open(self.arena, buffer(b), in_place) }).collect();
+        let inputs: Vec<Cow<'_, [f32]>> = match in_place {
+            true => outputs.iter_mut().map(|o| Cow::Owned(o.values().to_vec())).collect(),
+            // SAFETY: as above; what is read is not written.
+            false => reads.iter().map(|b| unsafe { input(self.arena, buffer(b)) }).collect(),
+        };
+        if let ([whole], [output], false) = (&inputs[..], &mut outputs[..], in_place) {
+            group.reduce_scatter(whole, output.values())?;
+        } else {
+            let total: usize = inputs.iter().map(|i| i.len()).sum();
+            let mut all = Vec::with_capacity(total);
+            for rank in 0..group.size() {
+                for whole in &inputs {
+                    let size = whole.len() / group.size();
+                    all.extend_from_slice(&whole[rank * size..][..size]);
+                }
+            }
+            let mut mine = vec![0.0; total / group.size()];
+            group.reduce_scatter(&all, &mut mine)?;
+            let mut at = 0;
+            for (output, whole) in outputs.iter_mut().zip(&inputs) {
+                let size = whole.len() / group.size();
+                let place = if in_place { own(group, whole.len()) } else { 0..size };
+                output.values()[place].copy_from_slice(&mine[at..][..size]);
+                at += size;
+            }
+        }
+        outputs.into_iter().for_each(Output::close);
+        Ok(())
+    }
+}
+
+/// This rank's piece of a whole buffer.
+fn own(group: &dyn Communicator, whole: usize) -> std::ops::Range<usize> {
+    let size = whole / group.size();
+    size * group.rank()..size * (group.rank() + 1)
 }
 
 /// Splits a list of buffers into runs that follow each other in the arena without a gap.

@@ -6,6 +6,7 @@
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
+use super::dropout::{self, Dropping};
 use super::gemm::{Matrix, MatrixMut, multiply};
 use super::math;
 
@@ -21,6 +22,24 @@ pub enum Mask {
     Full,
     /// Those at its own and at earlier positions.
     Causal,
+}
+
+/// Dropout of the softmax: of every (query, key), by its place in the whole.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DroppedScores {
+    /// What is dropped.
+    pub dice: Dropping,
+    /// Place of the first sample in the global batch.
+    pub first_sample: u64,
+    /// Place of the first head among all.
+    pub first_head: u64,
+}
+
+impl DroppedScores {
+    /// Place of a query's row of scores; `query` counts from the sequence's start.
+    pub(super) fn row(&self, b: usize, h: usize, query: usize) -> [u64; 3] {
+        [self.first_sample + b as u64, self.first_head + h as u64, query as u64]
+    }
 }
 
 /// Sizes and mask of one (local) attention: q and y `[batch, queries, heads * head_dim]`,
@@ -47,13 +66,15 @@ pub struct Attention {
     pub mask: Mask,
     /// With a window w, only keys at a distance under w.
     pub window: Option<NonZeroUsize>,
+    /// Dropout of the softmax, if any.
+    pub dropping: Option<DroppedScores>,
 }
 
 /// Elements of workspace that [`forward`] and [`backward`] need: a few blocks, and the keys, values and their
 /// gradients of one head.
 pub fn workspace(a: &Attention) -> usize {
     let (rows, columns) = (QUERY_BLOCK.min(a.queries), KEY_BLOCK.min(a.keys));
-    4 * a.keys * a.head_dim + 3 * rows * a.head_dim + 2 * rows * columns + 2 * rows
+    4 * a.keys * a.head_dim + 3 * rows * a.head_dim + 2 * rows * columns + 2 * rows + columns
 }
 
 /// y = softmax(scale · q·kᵀ)·v over the visible keys, and lse = the logarithm of each row's sum of
@@ -75,7 +96,8 @@ pub fn forward(
         gather(a.kv_heads * d, d, &v[a.key_at(b, shared)..], head_v);
         for (h, rows) in a.query_blocks(shared) {
             let m = rows.len();
-            let [block_q, block_y, maximum, total, rest] = cut(rest, [m * d, m * d, m, m]);
+            let width = KEY_BLOCK.min(a.keys);
+            let [block_q, block_y, maximum, total, row, rest] = cut(rest, [m * d, m * d, m, m, width]);
             gather(a.heads * d, d, &q[a.query_at(b, h, rows.start)..], block_q);
             block_y.fill(0.0);
             maximum.fill(f32::NEG_INFINITY);
@@ -88,12 +110,30 @@ pub fn forward(
                 let keys = Matrix::new(&head_k[part.clone()], n, d, d).transposed();
                 multiply(MatrixMut::new(scores, m, n, n), true, a.scale, Matrix::new(block_q, m, d, d), keys);
                 soften(a, &rows, &columns, scores, maximum, total, block_y);
+                drop(a, (b, h), &rows, &columns, scores, row);
                 let (p, values) = (Matrix::new(scores, m, n, n), Matrix::new(&head_v[part], n, d, d));
                 multiply(MatrixMut::new(block_y, m, d, d), false, 1.0, p, values);
             }
             finish(d, maximum, total, block_y, &mut lse[a.lse_at(b, h, &rows)]);
             scatter(a.heads * d, d, block_y, &mut y[a.query_at(b, h, rows.start)..]);
         }
+    }
+}
+
+/// Drops elements of a block of scores, or of their gradients, if the attention drops any; `row` is scratch.
+fn drop(
+    a: &Attention,
+    (b, h): (usize, usize),
+    rows: &Range<usize>,
+    columns: &Range<usize>,
+    scores: &mut [f32],
+    row: &mut [f32],
+) {
+    let Some(dropping) = &a.dropping else { return };
+    let mask = &mut row[..columns.len()];
+    for (scores, query) in scores.chunks_exact_mut(columns.len()).zip(rows.clone()) {
+        dropping.dice.mask(dropping.row(b, h, a.first_query + query), columns.start as u32, mask);
+        dropout::apply_to(mask, dropping.dice.scale(), scores);
     }
 }
 
@@ -164,9 +204,9 @@ pub fn backward(
         head_dv.fill(0.0);
         for (h, rows) in a.query_blocks(shared) {
             let (m, at) = (rows.len(), a.query_at(b, h, rows.start));
-            let most = m * KEY_BLOCK.min(a.keys);
-            let [block_q, block_dy, block_dq, deltas, p, ds, _] =
-                cut(rest, [m * d, m * d, m * d, m, most, most]);
+            let width = KEY_BLOCK.min(a.keys);
+            let [block_q, block_dy, block_dq, deltas, row, p, ds, _] =
+                cut(rest, [m * d, m * d, m * d, m, width, m * width, m * width]);
             // The block of y is only needed for the deltas; its place is that of dq.
             gather(a.heads * d, d, &q[at..], block_q);
             gather(a.heads * d, d, &dy[at..], block_dy);
@@ -183,7 +223,9 @@ pub fn backward(
                 let values = Matrix::new(&head_v[part.clone()], n, d, d);
                 multiply(MatrixMut::new(p, m, n, n), true, a.scale, q, keys.transposed());
                 multiply(MatrixMut::new(ds, m, n, n), true, 1.0, dy, values.transposed());
+                drop(a, (b, h), &rows, &columns, ds, row);
                 slopes(a, &rows, &columns, &lse[a.lse_at(b, h, &rows)], deltas, p, ds);
+                drop(a, (b, h), &rows, &columns, p, row);
                 let (p, ds) = (Matrix::new(p, m, n, n), Matrix::new(ds, m, n, n));
                 multiply(MatrixMut::new(&mut head_dv[part.clone()], n, d, d), false, 1.0, p.transposed(), dy);
                 multiply(MatrixMut::new(&mut head_dk[part], n, d, d), false, 1.0, ds.transposed(), q);
@@ -254,14 +296,19 @@ impl Attention {
         assert_eq!(lse, tokens * self.heads, "lse: {self:?}");
     }
 
+    /// Queries of a block at most.
+    pub(super) fn block_rows(&self) -> usize {
+        QUERY_BLOCK.min(self.queries)
+    }
+
     /// Every (sequence, key head).
-    fn key_heads(&self) -> impl Iterator<Item = (usize, usize)> {
+    pub(super) fn key_heads(&self) -> impl Iterator<Item = (usize, usize)> {
         let heads = self.kv_heads;
         (0..self.batch).flat_map(move |b| (0..heads).map(move |shared| (b, shared)))
     }
 
     /// Every (query head, block of queries) that shares one key head.
-    fn query_blocks(&self, shared: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
+    pub(super) fn query_blocks(&self, shared: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
         let (group, queries) = (self.heads / self.kv_heads, self.queries);
         let block = move |start: usize| start..(start + QUERY_BLOCK).min(queries);
         (shared * group..(shared + 1) * group)
@@ -269,23 +316,23 @@ impl Attention {
     }
 
     /// Where one head's part of a query's row lies in q, y and their gradients.
-    fn query_at(&self, b: usize, h: usize, query: usize) -> usize {
+    pub(super) fn query_at(&self, b: usize, h: usize, query: usize) -> usize {
         ((b * self.queries + query) * self.heads + h) * self.head_dim
     }
 
     /// Where one head's part of the first key's row lies in k, v and their gradients.
-    fn key_at(&self, b: usize, shared: usize) -> usize {
+    pub(super) fn key_at(&self, b: usize, shared: usize) -> usize {
         (b * self.keys * self.kv_heads + shared) * self.head_dim
     }
 
     /// Where the rows of one head lie in lse.
-    fn lse_at(&self, b: usize, h: usize, rows: &Range<usize>) -> Range<usize> {
+    pub(super) fn lse_at(&self, b: usize, h: usize, rows: &Range<usize>) -> Range<usize> {
         let head = (b * self.heads + h) * self.queries;
         head + rows.start..head + rows.end
     }
 
     /// Keys that a local query sees.
-    fn visible(&self, query: usize) -> Range<usize> {
+    pub(super) fn visible(&self, query: usize) -> Range<usize> {
         let position = self.first_query + query;
         let reach = self.window.map_or(usize::MAX, NonZeroUsize::get);
         let end = match self.mask {
@@ -311,7 +358,10 @@ impl Attention {
 }
 
 /// Splits a workspace into pieces of the given lengths and the rest.
-fn cut<const N: usize, const M: usize>(workspace: &mut [f32], lengths: [usize; N]) -> [&mut [f32]; M] {
+pub(super) fn cut<const N: usize, const M: usize>(
+    workspace: &mut [f32],
+    lengths: [usize; N],
+) -> [&mut [f32]; M] {
     assert_eq!(N + 1, M);
     let mut rest = workspace;
     std::array::from_fn(|piece| {
@@ -324,14 +374,14 @@ fn cut<const N: usize, const M: usize>(workspace: &mut [f32], lengths: [usize; N
 
 /// Copies one head of every row into contiguous rows, so that no product strides over the other heads:
 /// strides that are powers of two would put all rows into a few cache sets.
-fn gather(stride: usize, width: usize, from: &[f32], to: &mut [f32]) {
+pub(super) fn gather(stride: usize, width: usize, from: &[f32], to: &mut [f32]) {
     for (from, to) in from.chunks(stride).zip(to.chunks_exact_mut(width)) {
         to.copy_from_slice(&from[..width]);
     }
 }
 
 /// The inverse of [`gather`].
-fn scatter(stride: usize, width: usize, from: &[f32], to: &mut [f32]) {
+pub(super) fn scatter(stride: usize, width: usize, from: &[f32], to: &mut [f32]) {
     for (from, to) in from.chunks_exact(width).zip(to.chunks_mut(stride)) {
         to[..width].copy_from_slice(from);
     }

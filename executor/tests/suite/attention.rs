@@ -3,7 +3,9 @@
 
 use std::num::NonZeroUsize;
 
-use meshwright_executor::kernels::attention::{self, Attention, Mask};
+use meshwright_executor::kernels::attention::{self, Attention, DroppedScores, Mask};
+use meshwright_executor::kernels::dropout::Dropping;
+use meshwright_executor::kernels::eager::{self, Kept};
 
 use crate::support::{Made, check, close, numbers, widen};
 
@@ -20,7 +22,9 @@ fn small_cases_with_their_gradients() {
         scale: 0.6,
         mask: Mask::Causal,
         window: None,
+        dropping: None,
     };
+    let dropping = DroppedScores { dice: Dropping::new(7, 0, 1, 2, 0.4), first_sample: 3, first_head: 2 };
     let cases = [
         base,
         Attention { mask: Mask::Full, ..base },
@@ -31,6 +35,7 @@ fn small_cases_with_their_gradients() {
         Attention { queries: 3, first_query: 2, ..base },
         Attention { queries: 1, keys: 1, batch: 1, ..base },
         Attention { queries: 4, first_query: 4, window: NonZeroUsize::new(2), ..base },
+        Attention { dropping: Some(dropping), heads: 4, ..base },
     ];
     for a in cases {
         let run = Run::new(&a);
@@ -61,6 +66,7 @@ fn several_blocks_of_queries_and_keys() {
         scale: 2.0,
         mask: Mask::Causal,
         window: None,
+        dropping: None,
     };
     for (mask, window) in [(Mask::Causal, None), (Mask::Full, None), (Mask::Causal, NonZeroUsize::new(100))] {
         let a = Attention { mask, window, ..base };
@@ -71,6 +77,63 @@ fn several_blocks_of_queries_and_keys() {
         close("dq", &run.dq, &dq, 3e-5);
         close("dk", &run.dk, &dk, 3e-5);
         close("dv", &run.dv, &dv, 3e-5);
+    }
+}
+
+/// Both cores on the same shapes, with and without dropout: one definition, whatever is kept.
+#[test]
+fn an_eager_core_is_the_fused_one_with_its_scores_kept() {
+    let base = Attention {
+        batch: 2,
+        queries: 70,
+        keys: 70,
+        first_query: 0,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 6,
+        scale: 0.7,
+        mask: Mask::Causal,
+        window: None,
+        dropping: None,
+    };
+    let dropping =
+        |rate| Some(DroppedScores { dice: Dropping::new(1, 2, 3, 4, rate), first_sample: 5, first_head: 8 });
+    for a in [
+        base,
+        Attention { dropping: dropping(0.3), ..base },
+        Attention { queries: 1, keys: 1, ..base },
+        Attention { queries: 600, keys: 600, batch: 1, heads: 2, dropping: dropping(0.1), ..base },
+        Attention { mask: Mask::Full, window: NonZeroUsize::new(9), dropping: dropping(0.5), ..base },
+    ] {
+        let run = Run::new(&a);
+        let scores = a.batch * a.heads * a.queries * a.keys;
+        let mut workspace = vec![f32::NAN; eager::workspace(&a)];
+        let [mut y, mut dq] = [(); 2].map(|()| vec![f32::NAN; run.q.len()]);
+        let [mut dk, mut dv] = [(); 2].map(|()| vec![f32::NAN; run.k.len()]);
+        let [mut softmax, mut mask, mut dropped] = [(); 3].map(|()| vec![f32::NAN; scores]);
+        let drops = a.dropping.is_some();
+        let mut kept = Kept {
+            softmax: &mut softmax[..],
+            mask: drops.then_some(&mut mask[..]),
+            dropped: drops.then_some(&mut dropped[..]),
+        };
+        eager::forward(&a, &run.q, &run.k, &run.v, &mut y, &mut kept, &mut workspace);
+        let kept = Kept {
+            softmax: &softmax[..],
+            mask: drops.then_some(&mask[..]),
+            dropped: drops.then_some(&dropped[..]),
+        };
+        let (q, k, v) = (&run.q, &run.k, &run.v);
+        eager::backward(&a, &run.dy, q, k, v, &kept, &mut dq, &mut dk, &mut dv, &mut workspace);
+        close(&format!("{a:?}"), &y, &widen(&run.y), 1e-6);
+        for (what, eager, fused) in [("dq", &dq, &run.dq), ("dk", &dk, &run.dk), ("dv", &dv, &run.dv)] {
+            close(&format!("{what} {a:?}"), eager, &widen(fused), 1e-5);
+        }
+        if drops {
+            let share = mask.iter().sum::<f32>() / scores as f32;
+            let rate = 1.0 - 1.0 / a.dropping.unwrap().dice.scale();
+            assert!((share - 1.0 + rate).abs() < 0.02, "{share} of the scores kept at {rate}");
+        }
     }
 }
 
@@ -87,6 +150,7 @@ fn query_shards_make_up_the_whole() {
         scale: 1.0,
         mask: Mask::Causal,
         window: None,
+        dropping: None,
     };
     let run = Run::new(&whole);
     let (mut dk, mut dv) = (vec![0.0; run.dk.len()], vec![0.0; run.dv.len()]);
@@ -167,11 +231,22 @@ fn reference(a: &Attention, q: &[f64], k: &[f64], v: &[f64]) -> (Vec<f64>, Vec<f
     for (i, at, key) in rows(a) {
         let (p, lse) = probabilities(a, q, k, (i, at, &key));
         for (j, p) in p {
+            let p = p * weight(a, at, i, j);
             (0..a.head_dim).for_each(|f| y[at + f] += p * v[key(j) + f]);
         }
         all.push(lse);
     }
     (y, all)
+}
+
+/// What dropout multiplies a probability by: 1 without any. `at` is where the query's features of a head start.
+fn weight(a: &Attention, at: usize, query: usize, key: usize) -> f64 {
+    let Some(d) = &a.dropping else { return 1.0 };
+    let (row, head) = (at / a.head_dim / a.heads, at / a.head_dim % a.heads);
+    let place = [d.first_sample + (row / a.queries) as u64, d.first_head + head as u64, query as u64];
+    let mut mask = [9.0];
+    d.dice.mask(place, key as u32, &mut mask);
+    f64::from(mask[0] * d.dice.scale())
 }
 
 /// The textbook gradients: dv = pᵀdy, dp = dy·vᵀ, ds = p (dp - Σ p dp), dq = ds·k, dk = dsᵀq.

@@ -2,7 +2,7 @@
 //! messages and groups, then progress. Everything is symbolic per role, so its cost does not depend on the world size.
 
 use super::{Action, Code, Collective, CollectiveKind, Parameter, Program, Stream, memory, progress};
-use crate::Axis;
+use crate::{Axis, AxisSet};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Deref;
@@ -179,12 +179,14 @@ impl Program {
         let piece =
             (p.layout.rank() == p.shape.len()).then(|| p.layout.local(&p.shape, &self.mesh).ok()).flatten();
         let elements = piece.and_then(|dims| dims.iter().try_fold(1u64, |n, d| n.checked_mul(*d)));
-        // Master and moments may be split further, among replicas.
-        let pieces = u64::from(self.mesh.size(p.piece));
-        let held = elements.filter(|n| n.is_multiple_of(pieces)).map(|n| n / pieces);
-        let whole = [p.weight, p.gradient].into_iter().map(|b| (b, elements));
-        let split = p.master.iter().chain(&p.moments).map(|b| (*b, held));
-        for (b, elements) in whole.chain(split) {
+        // Replicas may hold a piece of it.
+        let held = |over: AxisSet| {
+            let pieces = u64::from(self.mesh.size(over));
+            elements.filter(|n| n.is_multiple_of(pieces)).map(|n| n / pieces)
+        };
+        let (weight, gradient) = (held(p.storage.of_weight()), held(p.storage.of_gradient()));
+        let states = p.master.iter().chain(&p.moments).map(|b| (*b, held(p.storage.over)));
+        for (b, elements) in [(p.weight, weight), (p.gradient, gradient)].into_iter().chain(states) {
             let Some(buffer) = code.buffers.get(b as usize) else {
                 return Err(format!("parameter {} names a buffer that does not exist", p.name));
             };
@@ -195,21 +197,26 @@ impl Program {
         Ok(())
     }
 
-    /// Whether a collective's operands have the sizes that its kind asks for. All-reduces take several at once, and so do
-    /// gathers and scatters in place, where each buffer holds the whole and a rank's piece lies at its own place in it.
+    /// Whether a collective's operands have the sizes that its kind asks for. All-reduces, gathers and scatters take several
+    /// at once; a gather or scatter in place finds a rank's piece at its own place in the whole.
     fn fits(&self, c: &Collective, read: &[u64], written: &[u64]) -> bool {
         let stages = c.stages.as_ref().map(|s| s.len() as u32);
         let within = if stages.is_some() { c.axes.without(Axis::Pp) } else { c.axes };
         let members = u128::from(self.mesh.size(within)) * u128::from(stages.unwrap_or(1));
-        let piece = |n: &[u64]| matches!(n, [n] if u128::from(*n) * members == u128::from(c.elements));
         let sum: u128 = read.iter().map(|n| u128::from(*n)).sum();
         let several = read == written && sum == u128::from(c.elements);
         let even = read.iter().all(|n| u128::from(*n) % members.max(1) == 0);
+        // Out of place, each buffer is made of, or cut into, pieces of its own.
+        let made_of = |pieces: &[u64], wholes: &[u64]| {
+            let times = pieces.iter().map(|n| u128::from(*n) * members);
+            times.eq(wholes.iter().map(|n| u128::from(*n)))
+                && wholes.iter().map(|n| u128::from(*n)).sum::<u128>() == u128::from(c.elements)
+        };
         match c.kind {
             CollectiveKind::AllReduceSum | CollectiveKind::AllReduceMax => several,
             CollectiveKind::AllGather | CollectiveKind::ReduceScatter if members > 1 && several => even,
-            CollectiveKind::AllGather => piece(read) && written == [c.elements],
-            CollectiveKind::ReduceScatter => read == [c.elements] && piece(written),
+            CollectiveKind::AllGather => made_of(read, written),
+            CollectiveKind::ReduceScatter => made_of(written, read),
             CollectiveKind::AllToAll => read == written && written == [c.elements],
         }
     }

@@ -1,7 +1,7 @@
 //! Kernels: local work of one rank, with every size it needs and nothing about time. An op's kernel keeps the whole op,
 //! the local extent of each of its indices, and the axes that cut them, from which an interpreter derives its shard.
 
-use crate::{AxisSet, DType, Op, Optimizer};
+use crate::{AxisSet, DType, Op, Optimizer, room};
 use std::fmt;
 
 /// Which part of an op.
@@ -50,21 +50,21 @@ pub enum IdKind {
 pub enum Kernel {
     /// A pass of an op.
     Op(OpKernel),
-    /// z = x + y.
+    /// z = x + y, for each of several: reads all x, then all y, each of which may be its z.
     Add {
-        /// Elements.
+        /// Elements of all sums together.
         elements: u64,
         /// Element type.
         dtype: DType,
     },
-    /// Keep this rank's piece along `axis` of `[outer, whole, inner]`.
+    /// Keep this rank's piece of a dim: `[outer, pieces, piece, inner]` → `[outer, piece, inner]`.
     Slice {
         /// Whose coordinate chooses the piece.
         axes: AxisSet,
         /// Elements before the dim.
         outer: u64,
-        /// The dim before cutting.
-        whole: u64,
+        /// The dim after cutting.
+        piece: u64,
         /// Elements after the dim.
         inner: u64,
         /// Element type.
@@ -117,7 +117,7 @@ pub enum Kernel {
         piece: AxisSet,
     },
     /// One parameter's step: reads gradient and norm, updates weight, master and moments. With a piece, only that piece
-    /// of gradient and weight is touched, and master and moments hold no more.
+    /// of a whole gradient or weight is touched; what has as many elements as are updated is that piece.
     Update {
         /// The rule.
         optimizer: Optimizer,
@@ -151,6 +151,22 @@ impl Kernel {
                     Op::Attention { heads, kv_heads, head_dim, .. } => {
                         product(&[heads / kv_heads, head_dim, k.extents[1]])
                     }
+                    Op::LatentAttention { nope, rotary, value, .. } => {
+                        product(&[2 * nope + rotary + value, k.extents[1]])
+                    }
+                    Op::Index { head_dim, top, .. } => product(&[head_dim + 1, k.extents[1]]) + top as f64,
+                    Op::ExpertLinear { experts, top_k, input, output } => {
+                        product(&[top_k, input, output]) / experts as f64 + product(&[input, output])
+                    }
+                    Op::Dispatch { experts, top_k, width }
+                    | Op::Combine { experts, top_k, width }
+                    | Op::ExpertBias { experts, top_k, width } => {
+                        room(experts, top_k, width) as f64 + (width + experts) as f64
+                    }
+                    Op::Conv { kernel, .. } => kernel as f64,
+                    Op::Scan { heads, head_dim, state, groups, .. } => {
+                        product(&[heads / groups + 2, head_dim + 2, state])
+                    }
                     Op::Norm { width, .. } => width as f64 / k.extents[2].max(1) as f64 + 1.0,
                     Op::Embedding { .. }
                     | Op::Linear { .. }
@@ -158,6 +174,12 @@ impl Kernel {
                     | Op::Rope { .. }
                     | Op::Activation { .. }
                     | Op::Gate { .. }
+                    | Op::Scale { .. }
+                    | Op::Spread { .. }
+                    | Op::Gain { .. }
+                    | Op::Route { .. }
+                    | Op::Input { .. }
+                    | Op::Dropout { .. }
                     | Op::Add { .. }
                     | Op::CrossEntropy { .. } => 1.0,
                 };
@@ -167,7 +189,7 @@ impl Kernel {
             Kernel::Add { elements, .. }
             | Kernel::SumSquares { elements, .. }
             | Kernel::Update { elements, .. } => *elements as f64,
-            Kernel::Slice { outer, whole, inner, .. } => product(&[*outer, *whole, *inner]),
+            Kernel::Slice { outer, piece, inner, .. } => product(&[*outer, *piece, *inner]),
             Kernel::Pack { outer, parts, inner, .. } | Kernel::Unpack { outer, parts, inner, .. } => {
                 product(&[*outer, *parts, *inner])
             }
@@ -230,8 +252,8 @@ impl fmt::Display for Kernel {
                 Ok(())
             }
             Kernel::Add { elements, dtype } => write!(f, "add {dtype} n={elements}"),
-            Kernel::Slice { axes, outer, whole, inner, dtype } => {
-                write!(f, "slice {dtype} axes={axes} outer={outer} whole={whole} inner={inner}")
+            Kernel::Slice { axes, outer, piece, inner, dtype } => {
+                write!(f, "slice {dtype} axes={axes} outer={outer} piece={piece} inner={inner}")
             }
             Kernel::Pack { outer, parts, inner, dtype } => {
                 write!(f, "pack {dtype} outer={outer} parts={parts} inner={inner}")

@@ -19,7 +19,7 @@ pub use kernel::{IdKind, Kernel, OpKernel, Pass};
 pub use memory::Clocks;
 pub use parse::ParseError;
 
-use crate::{Algorithm, Axis, AxisSet, Bytes, DType, Init, Layout, Mesh};
+use crate::{Algorithm, Axis, AxisSet, Bytes, DType, Init, Layout, Mesh, Storage};
 use std::fmt;
 
 /// What an instruction does: a position in the program's table of that kind.
@@ -116,6 +116,8 @@ pub enum BufferClass {
     Master,
     /// Gradients of parameters.
     Gradient,
+    /// Whole weights and whole gradients of split parameters, in transit.
+    Gathered,
     /// Optimizer moments.
     Optimizer,
     /// Activations kept for backward.
@@ -128,10 +130,11 @@ pub enum BufferClass {
 
 impl BufferClass {
     /// Every class, in declaration order.
-    pub const ALL: [BufferClass; 7] = [
+    pub const ALL: [BufferClass; 8] = [
         BufferClass::Weight,
         BufferClass::Master,
         BufferClass::Gradient,
+        BufferClass::Gathered,
         BufferClass::Optimizer,
         BufferClass::Activation,
         BufferClass::Workspace,
@@ -140,6 +143,10 @@ impl BufferClass {
     /// Whether the buffer holds a value before the step begins.
     pub fn is_state(self) -> bool {
         matches!(self, BufferClass::Weight | BufferClass::Master | BufferClass::Optimizer)
+    }
+    /// Whether the buffer keeps its memory for the whole step.
+    pub fn is_static(self) -> bool {
+        self.is_state() || matches!(self, BufferClass::Gradient | BufferClass::Scalar)
     }
 }
 
@@ -182,8 +189,8 @@ pub struct Parameter {
     pub init: Init,
     /// Whether weight decay applies.
     pub decays: bool,
-    /// Axes among which master and moments are split, in equal contiguous pieces; none when they are whole.
-    pub piece: AxisSet,
+    /// Which of the buffers below hold a piece only, and among which axes it is cut.
+    pub storage: Storage,
     /// Compute copy.
     pub weight: u32,
     /// fp32 copy, in mixed precision.
@@ -242,10 +249,7 @@ impl Code {
     }
     /// Bytes of each class at the peak if every buffer lived for ever; states and gradients do.
     pub fn static_bytes(&self) -> Bytes {
-        let is_static = |b: &&Buffer| {
-            b.class.is_state() || matches!(b.class, BufferClass::Gradient | BufferClass::Scalar)
-        };
-        self.buffers.iter().filter(is_static).map(Buffer::bytes).sum()
+        self.buffers.iter().filter(|b| b.class.is_static()).map(Buffer::bytes).sum()
     }
 }
 
@@ -330,6 +334,7 @@ impl fmt::Display for BufferClass {
             BufferClass::Weight => "weight",
             BufferClass::Master => "master",
             BufferClass::Gradient => "gradient",
+            BufferClass::Gathered => "gathered",
             BufferClass::Optimizer => "optimizer",
             BufferClass::Activation => "activation",
             BufferClass::Workspace => "workspace",

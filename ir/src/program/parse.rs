@@ -328,7 +328,7 @@ fn parse_parameter(w: &mut Words<'_>) -> Result<Parameter, String> {
         layout,
         init,
         decays: w.number("decays")?,
-        piece: w.number("piece")?,
+        storage: w.number("storage")?,
         weight: w.number("w")?,
         master: w.optional("m")?,
         gradient: w.number("g")?,
@@ -346,7 +346,7 @@ fn parse_kernel(text: &str) -> Result<Kernel, String> {
             dtype: w.parsed("element type")?,
             axes: w.number("axes")?,
             outer: w.size("outer")?,
-            whole: w.size("whole")?,
+            piece: w.size("piece")?,
             inner: w.size("inner")?,
         },
         "pack" => Kernel::Pack {

@@ -80,8 +80,8 @@ fn write_role(f: &mut fmt::Formatter<'_>, role: usize, code: &Code) -> fmt::Resu
         let (name, master, moments) = (escape(&p.name), optional(p.master), list(&p.moments));
         writeln!(
             f,
-            "param {name} {shape} {} {init} decays={} piece={} w={} m={master} g={} s={moments}",
-            p.layout, p.decays, p.piece, p.weight, p.gradient
+            "param {name} {shape} {} {init} decays={} storage={} w={} m={master} g={} s={moments}",
+            p.layout, p.decays, p.storage, p.weight, p.gradient
         )?;
     }
     for (k, i) in code.instructions.iter().enumerate() {

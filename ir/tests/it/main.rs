@@ -4,6 +4,7 @@ mod checker;
 mod fuzz;
 mod nouns;
 mod programs;
+mod search;
 mod structure;
 mod text;
 mod trace;

@@ -6,8 +6,8 @@ use meshwright_ir::program::{
     Parameter, Pass, Program, Stream,
 };
 use meshwright_ir::{
-    ActivationKind, Algorithm, Axis, AxisSet, Bytes, DType, IdSource, Init, Layout, Mesh, NormKind, Op,
-    Optimizer, Real,
+    ActivationKind, Algorithm, AttentionCore, Axis, AxisSet, Bytes, DType, Dropout, IdSource, Init,
+    InputKind, Layout, Mesh, NormKind, Op, Optimizer, Real, RouteKind, ScanKind, ScoreBias, Scores, Storage,
 };
 
 /// A deterministic source of choices.
@@ -55,12 +55,46 @@ impl Dice {
     }
 }
 
-const DTYPES: [DType; 4] = [DType::F32, DType::Bf16, DType::F16, DType::I32];
+const DTYPES: [DType; 5] = [DType::F32, DType::Bf16, DType::F16, DType::I32, DType::U8];
+
+fn dropout(d: &mut Dice) -> Dropout {
+    Dropout { rate: d.pick(&[Real(0.1), Real(0.5)]), site: d.small() as u32 }
+}
+
+const SCORE_BIASES: [ScoreBias; 4] =
+    [ScoreBias::None, ScoreBias::Alibi, ScoreBias::Sinks, ScoreBias::Relative { buckets: 7 }];
 
 fn op(d: &mut Dice) -> Op {
     let activation =
         [ActivationKind::Gelu, ActivationKind::GeluTanh, ActivationKind::Silu, ActivationKind::Relu];
-    match d.roll(10) {
+    let [small, experts, top_k, width] = [d.small(), d.small(), d.small(), d.small()];
+    match d.roll(24) {
+        23 => Op::CrossEntropy { vocab: d.small() },
+        22 => Op::Spread { width },
+        21 => Op::Index { heads: small, head_dim: width, top: top_k },
+        10 => Op::LatentAttention {
+            heads: small,
+            nope: d.small(),
+            rotary: d.small(),
+            value: d.small(),
+            top: d.maybe(|d| d.small()),
+        },
+        11 => Op::Scale { width, factor: d.real() },
+        12 => Op::Gain { width, grain: small },
+        13 => Op::Route { experts, top_k, kind: d.pick(&[RouteKind::Softmax, RouteKind::Sigmoid]) },
+        14 => Op::Dispatch { width, experts, top_k },
+        15 => Op::ExpertLinear { experts, top_k, input: width, output: small },
+        16 => Op::ExpertBias { experts, top_k, width },
+        17 => Op::Combine { width, experts, top_k },
+        18 => Op::Conv { width, kernel: small },
+        19 => Op::Scan {
+            kind: d.pick(&[ScanKind::Selective, ScanKind::Ssd, ScanKind::Delta]),
+            heads: experts,
+            head_dim: small,
+            state: width,
+            groups: top_k,
+        },
+        20 => Op::Input { width, kind: d.pick(&[InputKind::Patches, InputKind::Frames, InputKind::Memory]) },
         0 => Op::Embedding {
             rows: d.small(),
             width: d.small(),
@@ -79,17 +113,26 @@ fn op(d: &mut Dice) -> Op {
             groups: d.small(),
             eps: d.real(),
         },
-        4 => Op::Rope { heads: d.small(), head_dim: d.small(), theta: d.real() },
+        4 => Op::Rope {
+            heads: d.small(),
+            head_dim: d.small(),
+            theta: d.real(),
+            turned: d.maybe(|d| d.small()),
+        },
         5 => Op::Attention {
             heads: d.small(),
             kv_heads: d.small(),
             head_dim: d.small(),
             causal: d.flag(),
             window: d.maybe(|d| d.small()),
+            scores: Scores { softcap: d.maybe(|d| d.real()), bias: d.pick(&SCORE_BIASES) },
+            core: d.pick(&[AttentionCore::Fused, AttentionCore::Eager]),
+            dropout: d.maybe(dropout),
         },
         6 => Op::Activation { kind: d.pick(&activation), width: d.small() },
         7 => Op::Gate { kind: d.pick(&activation), width: d.small() },
         8 => Op::Add { width: d.small() },
+        9 => Op::Dropout { width: d.small(), dropout: dropout(d) },
         _ => Op::CrossEntropy { vocab: d.small() },
     }
 }
@@ -106,7 +149,7 @@ fn kernel(d: &mut Dice) -> Kernel {
             Kernel::Op(OpKernel { op, pass, extents, axes, accumulate: d.flag(), dtype })
         }
         1 => Kernel::Add { elements: d.size(), dtype },
-        2 => Kernel::Slice { axes: d.axes(), outer: d.dim(), whole: d.dim(), inner: d.dim(), dtype },
+        2 => Kernel::Slice { axes: d.axes(), outer: d.dim(), piece: d.dim(), inner: d.dim(), dtype },
         3 => Kernel::Pack { outer: d.dim(), parts: d.dim(), inner: d.dim(), dtype },
         4 => Kernel::Unpack { outer: d.dim(), parts: d.dim(), inner: d.dim(), dtype },
         5 => Kernel::Load {
@@ -150,6 +193,12 @@ fn collective(d: &mut Dice, stages: u64) -> Collective {
     }
 }
 
+fn storage(d: &mut Dice) -> Storage {
+    let over = d.axes();
+    let split = !over.is_empty();
+    Storage { over, weight: split && d.flag(), gradient: split && d.flag() }
+}
+
 fn parameter(d: &mut Dice) -> Parameter {
     let shape: Vec<u64> = (0..d.roll(4)).map(|_| d.dim()).collect();
     let axis = d.pick(&Axis::ALL);
@@ -164,7 +213,7 @@ fn parameter(d: &mut Dice) -> Parameter {
         layout,
         init: d.pick(&[start, Init::Ones, Init::Zeros]),
         decays: d.flag(),
-        piece: d.axes(),
+        storage: storage(d),
         weight: d.roll(8) as u32,
         master: d.maybe(|d| d.roll(8) as u32),
         gradient: d.roll(8) as u32,

@@ -103,7 +103,7 @@ fn collectives_have_operands_of_their_sizes() {
 fn roles_are_well_formed() {
     let param = |shape: &str, layout: &str, weight: u32| {
         let lines = format!(
-            "buffer 0 f32 16 @0 weight\n param w {shape} {layout} ones decays=true piece=- w={weight} m=- g=0 s=-"
+            "buffer 0 f32 16 @0 weight\n param w {shape} {layout} ones decays=true storage=- w={weight} m=- g=0 s=-"
         );
         stage("-", &lines)
     };

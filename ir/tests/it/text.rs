@@ -15,7 +15,7 @@ exchange +1 send=16 receive=- f32
 name a%20;b
 role 0 arena=1024 loss=- norm=-
 buffer 0 f32 16 @0 weight
-param w 4x4 (-,tp) normal=0.02 decays=true piece=- w=0 m=- g=0 s=-
+param w 4x4 (-,tp) normal=0.02 decays=true storage=- w=0 m=- g=0 s=-
 k0 s0 mb=0 b=0 r=- w=0 a=-
 ";
 
@@ -41,7 +41,7 @@ fn the_valid_program_is_read_as_it_stands() {
         name a%20;b
         role 0 arena=1024 loss=- norm=-
         buffer 0 f32 16 @0 weight
-        param w 4x4 (-,tp) normal=0.02 decays=true piece=- w=0 m=- g=0 s=-
+        param w 4x4 (-,tp) normal=0.02 decays=true storage=- w=0 m=- g=0 s=-
         k0 s0 mb=0 b=0 r=- w=0 a=-
     "#]]
     .assert_eq(&program.to_string());

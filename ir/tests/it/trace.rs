@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use meshwright_ir::trace::{MemoryPoint, Span, Trace, TraceSource};
-use meshwright_ir::{Bytes, Program, Time};
+use meshwright_ir::{Bytes, ErrorByKind, KindError, Program, Time};
 
 const PROGRAM: &str = "meshwright-program 1
 mesh pp=2
@@ -90,4 +90,82 @@ fn an_empty_trace_is_idle() {
         rank 1: compute 0 collective 0 pipeline 0 idle 50
     "#]]
     .assert_eq(&table(&trace(50, &[])));
+}
+
+/// Two steps of two ranks, the second slower in its kernels and later with its collective.
+fn compared() -> ErrorByKind {
+    let program: Program = PROGRAM.parse().unwrap();
+    let predicted = trace(
+        100,
+        &[
+            (0, 0, 0, 40),
+            (0, 1, 30, 60),
+            (0, 2, 60, 90),
+            (1, 0, 0, 60),
+            (1, 1, 60, 80),
+            (1, 2, 60, 90),
+            (1, 3, 85, 95),
+        ],
+    );
+    let measured = trace(
+        130,
+        &[
+            (0, 0, 0, 55),
+            (0, 1, 55, 70),
+            (0, 2, 70, 130),
+            (1, 0, 0, 70),
+            (1, 1, 70, 90),
+            (1, 2, 90, 130),
+            (1, 3, 90, 100),
+        ],
+    );
+    ErrorByKind::of(&program, &predicted, &measured).unwrap()
+}
+
+#[test]
+fn contributions_add_up_to_the_error() {
+    let errors = compared();
+    assert_eq!(errors.ranks, 2);
+    let sum: f64 = errors.kinds.iter().map(|k| k.contribution_s).sum();
+    assert!((sum - (100e-12 - 130e-12)).abs() < 1e-18, "{sum}");
+    let sizes: Vec<f64> = errors.kinds.iter().map(|k| k.contribution_s.abs()).collect();
+    assert!(sizes.is_sorted_by(|a, b| a >= b));
+    let row = |k: &KindError| {
+        let ps = |s: f64| (s * 1e13).round() / 10.0;
+        let (of, each) = (k.of_step_s, k.each_s);
+        format!(
+            "{}: {} of the step, {} -> {}; each of {} {} -> {}\n",
+            k.kind,
+            ps(k.contribution_s),
+            ps(of.0),
+            ps(of.1),
+            k.instructions,
+            ps(each.0),
+            ps(each.1)
+        )
+    };
+    expect![[r#"
+        all-reduce pp: -27.5 of the step, 17.5 -> 45; each of 2 30 -> 50
+        add gradients: -7.5 of the step, 35 -> 42.5; each of 3 23.3 -> 28.3
+        idle: 7.5 of the step, 7.5 -> 0; each of 0 7.5 -> 0
+        exchange pp: -2.5 of the step, 40 -> 42.5; each of 2 45 -> 42.5
+    "#]]
+    .assert_eq(&errors.kinds.iter().map(row).collect::<String>());
+}
+
+#[test]
+fn a_trace_is_read_as_it_was_written() {
+    let mut written = trace(100, &[(0, 0, 0, 10), (0, 1, 10, 30), (1, 2, 5, 5), (1, 0, 7, 90)]);
+    let point = |(rank, time, bytes)| MemoryPoint { rank, time: Time(time), bytes: Bytes(bytes) };
+    written.memory = [(0, 0, 64), (0, 9, 32), (1, 4, 1)].map(point).to_vec();
+    let text = serde_json::to_string(&written).unwrap();
+    expect![[r#"{"version":1,"source":"measured","ranks":[0,1],"step_time":100,"spans":[[0,[0,0,10,1,10,20]],[1,[2,5,0,0,2,83]]],"memory":[[0,[0,64,9,32]],[1,[4,1]]]}"#]]
+        .assert_eq(&text);
+    assert_eq!(serde_json::from_str::<Trace>(&text).unwrap(), written);
+    for (sound, broken) in
+        [("2,83]", "2]"), ("[2,5,0", "[2,18446744073709551615,1"), ("[2,5,0", "[4294967296,5,0")]
+    {
+        assert!(text.contains(sound));
+        assert!(serde_json::from_str::<Trace>(&text.replace(sound, broken)).is_err(), "{broken}");
+    }
 }

@@ -11,6 +11,7 @@ static TEXT: LazyLock<String> = LazyLock::new(|| {
     let shape = Shape {
         model: plans::gpt(1),
         dp: 1,
+        fsdp: 1,
         tp: 2,
         pp: 2,
         sp: true,

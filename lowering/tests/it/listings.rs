@@ -131,6 +131,7 @@ fn every_listing_makes_progress() {
         let shape = Shape {
             model: plans::gpt(4),
             dp: 1,
+            fsdp: 1,
             tp: 1,
             pp,
             sp: false,

@@ -7,7 +7,18 @@ use meshwright_lowering::{lower, planned_peaks};
 
 fn shape(model: Model) -> Shape {
     let schedule = Schedule::OneForwardOneBackward;
-    Shape { model, dp: 1, tp: 4, pp: 2, sp: true, micro_batch: 2, global_batch: 4, sequence: 8, schedule }
+    Shape {
+        model,
+        dp: 1,
+        fsdp: 1,
+        tp: 4,
+        pp: 2,
+        sp: true,
+        micro_batch: 2,
+        global_batch: 4,
+        sequence: 8,
+        schedule,
+    }
 }
 
 fn plan() -> Plan {
@@ -101,13 +112,13 @@ fn edited_plans_are_refused() {
     expect![[r#"
         nothing | lowered
         the version | plan.version: 2; plan again with this version, which reads version 1
-        one micro-batch more | plan.micro_batches: 1 x 2 x 3; dp x micro_batch x micro_batches must be the global batch
+        one micro-batch more | plan.micro_batches: 1 x 2 x 3; dp x fsdp x micro_batch x micro_batches must be the global batch
         65,536 micro-batches | plan.micro_batches: 65536; use a larger micro-batch or more replicas, so that there are at most 65,535
         no micro-batch | training: sequence 8 and global_batch 0; write 1 or more
         a stage without blocks | plan.stages: 2 stages; list one run of blocks per pipeline stage, covering the chain in order
         a stage too many | plan.stages: 3 stages; list one run of blocks per pipeline stage, covering the chain in order
         a stage of 4,294,967,295 blocks | plan.stages: 2 stages; list one run of blocks per pipeline stage, covering the chain in order
-        a micro-batch of 2^63 | plan.micro_batches: 1 x 9223372036854775808 x 2; dp x micro_batch x micro_batches must be the global batch
+        a micro-batch of 2^63 | plan.micro_batches: 1 x 9223372036854775808 x 2; dp x fsdp x micro_batch x micro_batches must be the global batch
         a class too few | plan.classes: 2; give choices for each block class of the model
         a strategy too few | plan.classes.layer: lists of the wrong length; give one strategy and one output per node, and an input where the block has one
         an output too few | plan.classes.layer: lists of the wrong length; give one strategy and one output per node, and an input where the block has one
@@ -128,10 +139,10 @@ fn edited_plans_are_refused() {
         a use too few | plan.classes.layer.norm1.uses: operand 0 of node 3 is not planned; plan again instead of editing the plan's layouts
         a use of a copy that is not there | plan.classes.layer.norm1.uses: a copy that does not exist; plan again instead of editing the plan's layouts
         a use of a path that is not there | plan.classes.layer.norm1.uses: a gradient path that does not exist; plan again instead of editing the plan's layouts
-        a boundary cut by features | plan.boundary: (-,-,tp); cut the batch by dp and the sequence by tp, nothing else
-        a partial boundary | plan.boundary: (-,-,-)+tp; cut the batch by dp and the sequence by tp, nothing else
-        a boundary of two dims | plan.boundary: (-,tp); cut the batch by dp and the sequence by tp, nothing else
-        a boundary cut by an axis of one rank | plan.boundary: (cp,tp,-); cut the batch by dp and the sequence by tp, nothing else
+        a boundary cut by features | plan.boundary: (-,-,tp); cut the batch by dp and fsdp and the sequence by tp, nothing else
+        a partial boundary | plan.boundary: (-,-,-)+tp; cut the batch by dp and fsdp and the sequence by tp, nothing else
+        a boundary of two dims | plan.boundary: (-,tp); cut the batch by dp and fsdp and the sequence by tp, nothing else
+        a boundary cut by an axis of one rank | plan.boundary: (cp,tp,-); cut the batch by dp and fsdp and the sequence by tp, nothing else
         a boundary whole along the sequence | plan.classes.embed.sum.uses: operand 0 of node 3 reads (-,tp,-) and wants (-,-,-); plan again instead of editing the plan's layouts
         a sequence that tp does not divide | plan.boundary: (-,tp,-); dim 1 does not divide into equal pieces: choose other degrees
         a tied matrix cut otherwise | plan.classes.head.logits: (-,-) summed over - and (tp,-) summed over -; cut a tied parameter like its owner, so that both add to one gradient in one layout

@@ -45,13 +45,15 @@ fn model() -> Model {
             ),
         ],
         runs: (0..3).map(|class| BlockRun { class, repeat: 1 }).collect(),
+        towers: vec![],
         assumed: vec![],
     }
 }
 
 fn lowered(model: Model, tp: u32, sp: bool, global_batch: u64) -> Program {
     let schedule = Schedule::OneForwardOneBackward;
-    let shape = Shape { model, dp: 1, tp, pp: 1, sp, micro_batch: 1, global_batch, sequence: 4, schedule };
+    let shape =
+        Shape { model, dp: 1, fsdp: 1, tp, pp: 1, sp, micro_batch: 1, global_batch, sequence: 4, schedule };
     let mut plan = plans::plan(&shape, &mut plans::megatron(sp)).unwrap();
     plan.job.training.optimizer = Optimizer::Sgd;
     lower(&plan).unwrap()
@@ -168,10 +170,10 @@ fn the_program_of_the_smallest_model() {
         buffer 23 f32 16 @5120 workspace
         buffer 24 f32 16 @5376 workspace
         buffer 25 f32 32 @5120 workspace
-        param embed.tokens.table 16x8 (tp,-) normal=0.02 decays=true piece=- w=0 m=- g=1 s=-
-        param layer.up.weight 8x8 (tp,-) normal=0.02 decays=true piece=- w=2 m=- g=3 s=-
-        param layer.down.weight 8x8 (-,tp) normal=0.02 decays=true piece=- w=4 m=- g=5 s=-
-        param head.logits.weight 16x8 (tp,-) normal=0.02 decays=true piece=- w=6 m=- g=7 s=-
+        param embed.tokens.table 16x8 (tp,-) normal=0.02 decays=true storage=- w=0 m=- g=1 s=-
+        param layer.up.weight 8x8 (tp,-) normal=0.02 decays=true storage=- w=2 m=- g=3 s=-
+        param layer.down.weight 8x8 (-,tp) normal=0.02 decays=true storage=- w=4 m=- g=5 s=-
+        param head.logits.weight 16x8 (tp,-) normal=0.02 decays=true storage=- w=6 m=- g=7 s=-
         k0 s0 mb=0 b=0 r=- w=11 a=-
         k1 s0 mb=0 b=0 r=0,11 w=10 a=-
         c0 s1 mb=0 b=0 r=10 w=10 a=1

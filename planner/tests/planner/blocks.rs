@@ -152,7 +152,7 @@ fn reductions_and_the_programme_agree_on_blocks() {
 #[test]
 fn three_projections_cost_what_one_fused_costs() {
     let h = 2048;
-    let core = || Op::Attention { heads: 16, kv_heads: 16, head_dim: h / 16, causal: true, window: None };
+    let core = || Op::attention(16, 16, h / 16, true, None);
     let mut apart = Block::new();
     let names = ["q", "k", "v"];
     let qkv: Vec<Value> = names.iter().map(|n| apart.linear(n, Value::Input, [h, h], [1, h / 16])).collect();

@@ -18,6 +18,8 @@ const PARTS: [(&str, &str); 4] = [
     ("exchange", "pipeline wait"),
     ("idle", "idle"),
 ];
+/// Kinds of instructions listed before the others are folded away.
+const KINDS: usize = 12;
 /// Rows of the critical path that are listed.
 const PATH_ROWS: usize = 40;
 
@@ -70,7 +72,7 @@ fn bars(report: &Report<'_>, rows: &[Row]) -> Markup {
         div.timeline.bars role="group" aria-label={ "Parts of one step of " (report.model()) } {
             @for (k, row) in rows.iter().enumerate() {
                 @let first = k == 0 || rows[k - 1].stage != row.stage;
-                div.lane-row.apart[first] {
+                div.lane-row.apart-row[first] {
                     span.stream { @if first { "stage " (row.stage) span.dim { " · rank " (row.parts.rank) } } }
                     span.source { (row.source) }
                     (bar(&format!("stage {}, {}", row.stage, row.source), full, &bar_parts(row)))
@@ -80,9 +82,9 @@ fn bars(report: &Report<'_>, rows: &[Row]) -> Markup {
     }
 }
 
-fn bar_parts(row: &Row) -> Vec<Part<'static>> {
+fn bar_parts(row: &Row) -> Vec<Part> {
     let part = |((class, words), length): ((&'static str, &'static str), Time)| Part {
-        class,
+        class: class.into(),
         length: length.get(),
         title: format!("{words}: {} ({})", time(length), share(length.get(), row.step.get())),
     };
@@ -119,16 +121,20 @@ fn kinds(report: &Report<'_>, program: &Program) -> Markup {
         (0..traces.len()).map(|k| kinds.values().filter_map(|v| v[k]).map(|(t, _)| t.get()).sum()).collect();
     let mut rows: Vec<_> = kinds.into_iter().collect();
     rows.sort_by_key(|(_, v)| std::cmp::Reverse(v.iter().flatten().next().map(|(t, _)| *t)));
-    let mut table = Table::new("Busy time by kind of instruction, over all traced ranks")
-        .labels("Kind")
-        .labels("Share of busy time");
-    for head in ["Share", "Time", "Instructions"] {
-        for (name, _) in &traces {
-            table = table.numbers(format!("{head}, {name}"));
+    let headed = |caption: &str| {
+        let mut table = Table::new(caption).labels("Kind").labels("Share of busy time");
+        for head in ["Share", "Time", "Instructions"] {
+            for (name, _) in &traces {
+                table = table.numbers(format!("{head}, {name}"));
+            }
         }
-    }
+        table
+    };
+    let mut table = headed("Busy time by kind of instruction, over all traced ranks");
+    let mut rest = headed("Busy time by kind of instruction, the other kinds");
+    let shown = rows.len().min(KINDS);
     let most = shares(rows.first().map_or(&[], |r| &r.1), &totals).into_iter().fold(0.0, f64::max);
-    for (name, values) in &rows {
+    for (k, (name, values)) in rows.iter().enumerate() {
         let mut cells = vec![cell(name), share_bars(&traces, &shares(values, &totals), most)];
         let dash = || cell("–");
         for (value, total) in values.iter().zip(&totals) {
@@ -136,7 +142,7 @@ fn kinds(report: &Report<'_>, program: &Program) -> Markup {
         }
         cells.extend(values.iter().map(|v| v.map_or_else(dash, |(t, _)| cell(time(t)))));
         cells.extend(values.iter().map(|v| v.map_or_else(dash, |(_, n)| cell(count(n)))));
-        table.row(cells);
+        if k < shown { &mut table } else { &mut rest }.row(cells);
     }
     let ranks: Vec<_> =
         traces.iter().map(|(name, t)| format!("{} {name}", counted(t.ranks.len() as u64, "rank"))).collect();
@@ -145,7 +151,11 @@ fn kinds(report: &Report<'_>, program: &Program) -> Markup {
         "Traced: {}.{pairs} Streams overlap, so busy time does not add up to step time; compare shares where the numbers of ranks differ.",
         ranks.join(", ")
     );
-    html! { (table.note(note)) }
+    let (table, rest) = (table.note(note), rest);
+    html! {
+        (table)
+        @if !rows[shown..].is_empty() { (rest.behind(&format!("Table: {} more", counted(rows[shown..].len() as u64, "kind")))) }
+    }
 }
 
 /// Parts of their totals, between 0 and 1; what is absent is nothing.
@@ -174,7 +184,7 @@ fn path(report: &Report<'_>) -> Markup {
     let most = report.critical_path.iter().map(|i| i.time.get()).max().unwrap_or(0);
     let mut table = Table::new("The predicted critical path")
         .words("Waiting for")
-        .labels("")
+        .labels("Against the longest")
         .numbers("Time")
         .numbers("Share");
     for item in report.critical_path.iter().take(PATH_ROWS) {

@@ -44,7 +44,7 @@ pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
             @if let Some(left_out) = report.stages_left_out() { p.note { (left_out) } }
         }
         (stages(report))
-        (levels(report).behind("Table: interconnect"))
+        @if report.load.is_none() { (levels(report).behind("Table: interconnect")) }
     })
 }
 

@@ -1,17 +1,17 @@
-//! Memory over time against the limit, one chart per stage on one scale, and what the memory is for by class of buffer.
-//! Curves are of the arena; peaks in the plan's predictions also count what the runtime reserves.
+//! Memory: what it is for by class of buffer, and over time against the limit, one chart per stage on one scale. Curves are
+//! of the arena; peaks in the plan's predictions also count what the runtime reserves.
 
+use super::memory_classes;
 use crate::Report;
 use crate::chart::{Axis, Chart, Ink, legend};
-use crate::format::{Unit, bytes, counted, share, time};
+use crate::format::{Unit, bytes, share, time};
 use crate::table::{Table, cell};
 use crate::thin::{stairs, thin};
 use maud::{Markup, html};
-use meshwright_ir::program::BufferClass;
-use meshwright_ir::{Bytes, Program, Time, Trace};
+use meshwright_ir::{Bytes, Time, Trace};
 
 /// Columns that a curve is thinned to: across the page, and in half of it.
-const COLUMNS: (usize, usize) = (240, 110);
+const COLUMNS: (usize, usize) = (200, 80);
 
 pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
     let limit = report.plan.prediction.memory_limit_bytes;
@@ -28,21 +28,22 @@ pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
     }
     let near = top.is_some_and(|t| limit <= t * 4);
     Some(html! {
+        @if let Some(program) = report.program { (memory_classes::draw(report, program)) }
         @if let Some(top) = top {
+            h3 { "Over the step" }
             p {
                 "A rank may use " (bytes(limit)) ". The highest point drawn is " (bytes(top)) ", " (share(top.get(), limit.get())) " of it."
                 @if !near { " The limit is far above and not drawn, so that the curves can be seen." }
             }
             (inks(report, near))
             div.charts { @for (stage, curves) in &curves { div {
-                h3 { "Stage " (stage) " " span.dim { (report.blocks_of(*stage)) } }
+                h4 { "Stage " (stage) " " span.dim { (report.blocks_of(*stage)) } }
                 @let chart = chart(report, *stage, curves, (end, top), near.then_some(limit));
                 @if report.stages() > 1 { (chart.draw_half()) } @else { (chart.draw()) }
             } } }
             @if let Some(left_out) = report.stages_left_out() { p.note { (left_out) } }
             (peaks(&curves, limit).behind("Table: peaks of these ranks"))
         }
-        @if let Some(program) = report.program { (classes(report, program)) }
     })
 }
 
@@ -142,51 +143,4 @@ fn peaks(curves: &[(u32, Vec<Curve>)], limit: Bytes) -> Table {
         }
     }
     table
-}
-
-fn classes(report: &Report<'_>, program: &Program) -> Table {
-    let shown = report.shown_stages();
-    let mut table = Table::new("What the memory of a rank is for").labels("Class of buffer");
-    for s in &shown {
-        table = table.numbers(format!("Stage {s}"));
-    }
-    let role = |s: &u32| &program.roles[*s as usize];
-    let sum = |s: &u32, class: BufferClass| {
-        role(s).buffers.iter().filter(|b| b.class == class).map(|b| b.bytes()).sum()
-    };
-    let moving = [BufferClass::Activation, BufferClass::Workspace];
-    for class in BufferClass::ALL.into_iter().filter(|c| !moving.contains(c)) {
-        let sizes: Vec<Bytes> = shown.iter().map(|s| sum(s, class)).collect();
-        if sizes.iter().any(|b| *b > Bytes::ZERO) {
-            table.row(row(cell(name(class)), sizes));
-        }
-    }
-    let rest = |s: &u32| role(s).arena.saturating_sub(role(s).static_bytes());
-    table.row(row(cell("activations and workspace, at the peak"), shown.iter().map(rest)));
-    table.row(row(html! { strong { "planned peak (arena)" } }, shown.iter().map(|s| role(s).arena)));
-    for class in moving {
-        let sizes: Vec<Bytes> = shown.iter().map(|s| sum(s, class)).collect();
-        table.row(row(html! { span.dim { (name(class)) ", over the whole step" } }, sizes));
-    }
-    let buffers: u64 = shown.iter().map(|s| role(s).buffers.len() as u64).sum();
-    table.note(format!(
-        "{} in all. Activations and workspace share memory over the step, so their last two rows do not add up to the peak.",
-        counted(buffers, "buffer")
-    ))
-}
-
-fn row(head: Markup, sizes: impl IntoIterator<Item = Bytes>) -> Vec<Markup> {
-    std::iter::once(head).chain(sizes.into_iter().map(|b| cell(bytes(b)))).collect()
-}
-
-fn name(class: BufferClass) -> &'static str {
-    match class {
-        BufferClass::Weight => "weights",
-        BufferClass::Master => "master weights",
-        BufferClass::Gradient => "gradients",
-        BufferClass::Optimizer => "optimizer state",
-        BufferClass::Activation => "activations",
-        BufferClass::Workspace => "workspace",
-        BufferClass::Scalar => "scalars",
-    }
 }

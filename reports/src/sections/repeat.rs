@@ -1,4 +1,4 @@
-//! The exact command that repeats the report, and the hashes of what it rests on.
+//! The exact command that repeats the report, the pins that lead back to its plan, and the hashes of what it rests on.
 
 use crate::Report;
 use crate::table::{Table, cell, code};
@@ -15,7 +15,24 @@ pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
     }
     Some(html! {
         p { "The same job and the same sources give the same bytes, whatever the thread count; measured figures vary with the machine." }
-        pre { code { (report.command) } }
+        h3 { "Command" }
+        (copied("command", report.command))
+        h3 { "Pins" }
+        p { "Given to " code { "--pin" } ", these lead a search back to this point." }
+        (copied("pins", &report.plan.pins()))
+        h3 { "Figures as JSON" }
+        p { "This page holds its figures as one JSON object, in the element " code { "#twin" } "; " code { "meshwright report --json-twin FILE" } " writes the same to a file." }
+        div.copied hidden { button type="button" data-copy="twin" { "Copy JSON" } }
         (sources)
     })
+}
+
+/// A text with the button that copies it, which the page's script shows.
+fn copied(id: &str, text: &str) -> Markup {
+    html! {
+        div.copied {
+            pre tabindex="0" { code id=(id) { (text) } }
+            button type="button" data-copy=(id) hidden { "Copy " (id) }
+        }
+    }
 }

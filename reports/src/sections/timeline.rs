@@ -1,12 +1,14 @@
-//! One step in time: for the first traced rank of each stage, a pair of lanes per stream, predicted above measured, all on
+//! One step in time: for a rank of each stage and a few more, a pair of lanes per stream, predicted above measured, all on
 //! one time axis. Positions are percentages, so lanes stretch with the screen while labels and patterns keep their size.
 
 use crate::Report;
 use crate::format::{Unit, count, counted, position, ticks, time};
-use crate::kind::{Kind, legend};
+use crate::kind::{Kind, legend, swatch};
 use crate::lane::{LEVELS, Lane, Phase, Piece, Work, lanes, phases, works};
+use crate::spans::{self, Told};
 use crate::table::{Table, cell};
-use maud::{Markup, html};
+use crate::twin::inert;
+use maud::{Markup, PreEscaped, html};
 use meshwright_ir::program::Stream;
 use meshwright_ir::{Program, Time, Trace};
 
@@ -25,51 +27,83 @@ struct Row {
 pub(super) fn draw(report: &Report<'_>) -> Option<Markup> {
     let program = report.program?;
     let full = report.traces().iter().map(|(_, t)| t.step_time).max().filter(|t| *t > Time::ZERO)?;
-    let rows: Vec<Row> = report.shown_stages().into_iter().flat_map(|s| rows(report, program, s)).collect();
+    let ranks = |s: u32| report.drawn_ranks(s).into_iter().map(move |r| (s, r));
+    let drawn: Vec<(u32, u32)> = report.shown_stages().into_iter().flat_map(ranks).collect();
+    let mut rows: Vec<Row> = drawn.iter().flat_map(|(s, r)| rows(report, program, *s, *r)).collect();
     let works: Vec<&[Work]> = rows.iter().map(|r| r.works.as_slice()).collect();
-    let drawn = lanes(&works, full.get());
+    let mut pictures = lanes(&works, full.get());
     let present = |k: Kind| rows.iter().any(|r| r.works.iter().any(|w| w.kind == k));
+    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|k| present(*k)).collect();
     let columns: Vec<u32> =
-        drawn.iter().filter_map(|l| if let Lane::Columns(n, _) = l { Some(*n) } else { None }).collect();
+        pictures.iter().filter_map(|l| if let Lane::Columns(n, _) = l { Some(*n) } else { None }).collect();
+    let (all, table) = (rows.len(), table(&rows));
+    let told = spans::told(&told(program, &rows), &report.plan.job.model, full.get());
+    let mut stages: Vec<(u32, Vec<Rank>)> = Vec::new();
+    for (stage, rank) in drawn {
+        let n = rows.iter().take_while(|r| r.rank == rank).count();
+        let own = Rank { rank, rows: rows.drain(..n).zip(pictures.drain(..n)).collect() };
+        match stages.last_mut().filter(|(s, _)| *s == stage) {
+            Some((_, ranks)) => ranks.push(own),
+            None => stages.push((stage, vec![own])),
+        }
+    }
     Some(html! {
         p {
-            "The first traced rank of each stage stands for its stage. "
             "The step takes "
             @for (k, (name, trace)) in report.traces().into_iter().enumerate() {
                 @if k > 0 { " and " } (time(trace.step_time)) " " (name)
             }
-            "."
+            ". The first traced rank of each stage stands for its stage."
         }
-        (legend(Kind::ALL.into_iter().filter(|k| present(*k)).map(|k| (k.name(), k.name()))))
-        div.timeline role="group" aria-label={ "Timeline of one step of " (report.model()) } {
+        (controls(&stages, &kinds))
+        div.timeline #lanes role="group" aria-label={ "Timeline of one step of " (report.model()) } {
             (axis(full))
-            @for stage in rows.chunk_by(|a, b| a.stage == b.stage).zip(starts(&rows)) {
-                (stage_lanes(report, program, stage.0, &drawn[stage.1..], full))
-            }
+            @for (stage, ranks) in &stages { (of_stage(report, program, *stage, ranks, full)) }
             (axis(full))
         }
         @if let Some(left_out) = report.stages_left_out() { p.note { (left_out) } }
         @if let Some(n) = columns.first() {
-            p.note {
-                (counted(columns.len() as u64, "lane")) " of " (rows.len()) ", the longest, "
+            p.note #columns {
+                (counted(columns.len() as u64, "lane")) " of " (all) ", the longest, "
                 @if columns.len() == 1 { "is" } @else { "are" }
                 " drawn in columns of " (time(Time(full.get() / u64::from(*n)))) ": the colour is the kind that fills most of a column, the height how much of it was busy."
             }
         }
         p.note { "Neighbouring instructions of one kind are drawn as one where they are narrower than a pixel, its height how much of it was busy. F and B number the micro-batches going forward and backward." }
-        (table(&rows).behind("Table: streams of these ranks"))
+        (table.behind("Table: streams of these ranks"))
+        script #spans type="application/json" { (PreEscaped(inert(&told.to_string()))) }
     })
 }
 
-/// Where each stage's rows begin.
-fn starts(rows: &[Row]) -> Vec<usize> {
-    (0..rows.len()).filter(|k| *k == 0 || rows[*k].stage != rows[*k - 1].stage).collect()
+/// The lanes of one rank.
+struct Rank {
+    rank: u32,
+    rows: Vec<(Row, Lane)>,
 }
 
-/// Rows of a stage: by stream, predicted before measured; a stream on which nothing ran has none.
-fn rows(report: &Report<'_>, program: &Program, stage: u32) -> Vec<Row> {
+/// What the page's script is told of the rows, in the order of their listings.
+fn told<'a>(program: &'a Program, rows: &[Row]) -> Vec<Told<'a>> {
+    let told = |row: &Row| {
+        let mut spans: Vec<_> = row.works.iter().map(|w| w.span).collect();
+        spans.sort_unstable_by_key(|s| s.instruction);
+        Told { id: row.id(), stage: row.stage, stream: row.stream_index, spans, program }
+    };
+    rows.iter().map(told).collect()
+}
+
+impl Row {
+    /// Names the row in the page.
+    fn id(&self) -> String {
+        format!("{}-{}-{}", self.source, self.rank, self.stream_index)
+    }
+}
+
+/// Rows of a rank: by stream, predicted before measured; a stream on which nothing ran has none.
+fn rows(report: &Report<'_>, program: &Program, stage: u32, rank: u32) -> Vec<Row> {
     let of = |(source, trace): (&'static str, &Trace)| -> Vec<Row> {
-        let Some(rank) = report.representative(trace, stage) else { return Vec::new() };
+        if trace.ranks.binary_search(&rank).is_err() {
+            return Vec::new();
+        }
         let row = |(k, stream): (usize, &Stream)| Row {
             stage,
             rank,
@@ -93,27 +127,84 @@ fn rows(report: &Report<'_>, program: &Program, stage: u32) -> Vec<Row> {
     rows
 }
 
-fn stage_lanes(report: &Report<'_>, program: &Program, rows: &[Row], lanes: &[Lane], full: Time) -> Markup {
-    let stage = rows[0].stage;
+/// What the page's script zooms and filters with; without one there is only the legend.
+fn controls(stages: &[(u32, Vec<Rank>)], kinds: &[Kind]) -> Markup {
     html! {
-        h3 { "Stage " (stage) " " span.dim { "rank " (rank_words(rows)) " · " (report.blocks_of(stage)) } }
-        @for (k, (row, lane)) in rows.iter().zip(lanes).enumerate() {
-            @let first = k == 0 || rows[k - 1].stream_index != row.stream_index;
-            @let last = k + 1 == rows.len() || rows[k + 1].stream_index != row.stream_index;
-            div.lane-row.end[last].tall[row.compute] {
-                span.stream { @if first { (row.stream) } }
-                span.source { (row.source) }
-                div { @if row.compute { (strip(row, full)) } (lane_svg(report, program, row, lane, full)) }
+        div #kinds { (legend(kinds.iter().map(|k| (k.name(), k.name())))) }
+        div.controls #controls hidden {
+            div.group {
+                @for (id, label, sign) in [("out", "Zoom out", "−"), ("in", "Zoom in", "+"), ("left", "Earlier", "←"), ("right", "Later", "→")] {
+                    button type="button" data-do=(id) aria-label=(label) title=(label) { (sign) }
+                }
+                button type="button" data-do="home" { "Whole step" }
+            }
+            @if stages.len() > 1 {
+                label { "Stage " select #pick-stage {
+                    option value="" { "all" }
+                    @for (stage, _) in stages { option value=(stage) { (stage) } }
+                } }
+            }
+            @if stages.iter().any(|(_, ranks)| ranks.len() > 1) || stages.len() > 1 {
+                label { "Rank " select #pick-rank {
+                    option value="" { "one of each stage" }
+                    option value="all" { "all drawn" }
+                    @for rank in stages.iter().flat_map(|(_, ranks)| ranks) { option value=(rank.rank) { (rank.rank) } }
+                } }
+            }
+            fieldset.group {
+                legend { "Kinds" }
+                @for k in kinds {
+                    label.check { input type="checkbox" checked value=(k.name()); (swatch(k.name())) (k.name()) }
+                }
+            }
+            button type="button" data-copy="link" { "Copy link to this view" }
+        }
+        details #keys hidden {
+            summary { "How to move and zoom" }
+            p {
+                "Drag to move; double-click or Ctrl + wheel to zoom; Shift + drag to zoom into a range. With the keyboard on the timeline: "
+                kbd { "←" } " " kbd { "→" } " move, " kbd { "+" } " " kbd { "−" } " zoom, " kbd { "Home" } " shows the whole step, "
+                kbd { "," } " " kbd { "." } " step through instructions, " kbd { "↑" } " " kbd { "↓" } " change the lane."
+            }
+        }
+        p.window #window role="status" hidden {}
+    }
+}
+
+/// A stage: the rank that stands for it, and the others that are drawn, folded away.
+fn of_stage(report: &Report<'_>, program: &Program, stage: u32, ranks: &[Rank], full: Time) -> Markup {
+    let (first, others) = ranks.split_first().map_or((None, ranks), |(f, o)| (Some(f), o));
+    html! {
+        div.of-stage data-stage=(stage) {
+            @if let Some(own) = first {
+                h3 { "Stage " (stage) " " span.dim { span data-of=(own.rank) { "rank " (own.rank) " · " } (report.blocks_of(stage)) } }
+                (rank_lanes(report, program, own, full))
+            }
+            @if !others.is_empty() {
+                details {
+                    summary { (counted(others.len() as u64, "more rank")) " of stage " (stage) }
+                    @for own in others {
+                        h4 data-of=(own.rank) { "Rank " (own.rank) }
+                        (rank_lanes(report, program, own, full))
+                    }
+                }
             }
         }
     }
 }
 
-fn rank_words(rows: &[Row]) -> String {
-    let (first, last) = (rows[0].rank, rows[rows.len() - 1].rank);
-    match rows.iter().find(|r| r.rank != first) {
-        Some(other) => format!("{first} predicted, {} measured", other.rank),
-        None => last.to_string(),
+fn rank_lanes(report: &Report<'_>, program: &Program, own: &Rank, full: Time) -> Markup {
+    let rows = &own.rows;
+    html! {
+        @for (k, (row, lane)) in rows.iter().enumerate() {
+            @let first = k == 0 || rows[k - 1].0.stream_index != row.stream_index;
+            @let last = k + 1 == rows.len() || rows[k + 1].0.stream_index != row.stream_index;
+            div.lane-row.end[last].tall[row.compute] data-of=(row.rank) data-lane=(row.id()) {
+                span.stream { @if first { (row.stream) } }
+                span.source { (row.source) }
+                div { @if row.compute { (strip(row, full)) } (lane_svg(report, program, row, lane, full)) }
+            }
+        }
     }
 }
 
@@ -215,6 +306,7 @@ fn axis(full: Time) -> Markup {
 fn table(rows: &[Row]) -> Table {
     let mut table = Table::new("Streams of the ranks drawn")
         .labels("Stage")
+        .numbers("Rank")
         .labels("Stream")
         .labels("Trace")
         .numbers("Instructions")
@@ -227,6 +319,7 @@ fn table(rows: &[Row]) -> Table {
         let last = row.works.iter().map(|w| w.span.end).max();
         table.row(vec![
             cell(row.stage.to_string()),
+            cell(row.rank.to_string()),
             cell(&row.stream),
             cell(row.source),
             cell(count(row.works.len() as u64)),

@@ -3,22 +3,27 @@
 use crate::fixture::{Fixture, LARGE, PIPELINE, SMALL, Spec};
 use crate::markup::{check_balanced, section};
 use meshwright_ir::{Bytes, Time, Trace};
-use meshwright_reports::{Report, html};
+use meshwright_reports::{Report, html, twin};
 use std::collections::BTreeMap;
 
-const SCRIPT: &str = "<script>alert(1)</script>\"'&";
-const SECTIONS: [&str; 10] = [
+const SCRIPT: &str = "<script>alert(1)</script>\"'&\u{202e}";
+const SECTIONS: [&str; 13] = [
     "answer",
-    "cluster",
     "timeline",
-    "memory",
     "breakdown",
+    "errors",
+    "memory",
+    "cluster",
+    "load",
     "loss",
-    "strategies",
     "candidates",
     "why",
+    "strategies",
+    "assumptions",
     "repeat",
 ];
+/// Turns the text after it around; a name may hold it.
+const OVERRIDE: char = '\u{202e}';
 
 #[test]
 fn two_renders_are_equal() {
@@ -28,12 +33,22 @@ fn two_renders_are_equal() {
 }
 
 #[test]
-fn nothing_is_fetched_and_nothing_runs() {
+fn nothing_is_fetched_and_only_our_script_runs() {
     for spec in [SMALL, PIPELINE] {
         let page = html(&Fixture::new(&spec).report());
-        for word in ["http:", "https:", "src=", "@import", "<script", "<link", "<iframe", "url(h", "xlink"] {
+        for word in [
+            "http:", "https:", " src=", "@import", "<link", "fetch(", "XMLHttp", "import(", "<iframe",
+            "url(h", "xlink",
+        ] {
             assert!(!page.contains(word), "the page holds `{word}`");
         }
+        assert!(page.contains("default-src 'none'"), "a policy forbids what we overlooked");
+        let scripts = page.matches("<script").count();
+        assert_eq!(
+            scripts,
+            1 + page.matches("<script id=\"spans\" type=\"application/json\">").count()
+                + page.matches("<script id=\"twin\" type=\"application/json\">").count()
+        );
         let fragments = page.matches("url(").count();
         assert_eq!(
             fragments,
@@ -60,22 +75,26 @@ fn a_plan_alone_has_the_sections_that_need_no_run() {
     let page = html(&Report::new(&fixture.plan, &fixture.command));
     check_balanced(&page).unwrap();
     let there: Vec<_> = SECTIONS.into_iter().filter(|id| section(&page, id).is_some()).collect();
-    assert_eq!(there, ["answer", "cluster", "strategies", "candidates", "why", "repeat"]);
+    assert_eq!(there, ["answer", "cluster", "candidates", "why", "strategies", "assumptions", "repeat"]);
 }
 
 #[test]
 fn strings_of_users_are_escaped_everywhere() {
     let page = html(&Fixture::new(&Spec { poison: Some(SCRIPT), ..PIPELINE }).report());
-    assert!(!page.contains("<script") && !page.contains("alert(1)</script"));
+    assert!(!page.contains("<script>alert") && !page.contains("alert(1)</script"));
+    assert!(!page.contains(OVERRIDE) && page.contains("⟨U+202E⟩") && page.contains("\\u202e"));
     // Names of blocks and ops are plain words by `Model::check`; these sections show strings that may be anything.
-    for id in ["answer", "cluster", "candidates", "why", "repeat"] {
+    for id in ["answer", "cluster", "load", "candidates", "why", "assumptions", "repeat"] {
         let section = section(&page, id).unwrap();
         assert!(section.contains("&lt;script&gt;alert(1)"), "section {id} shows no string of the user");
     }
     // In the title of the page, in titles and labels of drawings, and in the command.
     let escaped = "&lt;script&gt;alert(1)&lt;/script&gt;&quot;";
-    for start in ["<title>gpt-nano ", "aria-label=\"Loss of gpt-nano ", "<pre><code>meshwright auto job.toml"]
-    {
+    for start in [
+        "<title>gpt-nano ",
+        "aria-label=\"Loss of gpt-nano ",
+        "<code id=\"command\">meshwright auto job.toml",
+    ] {
         let at = page.find(start).unwrap_or_else(|| panic!("no {start}"));
         assert!(page[at..at + 400].contains(escaped), "{start}");
     }
@@ -172,5 +191,22 @@ fn both_schemes_meet_aa_contrast() {
                 assert!(c >= 3.0, "{fill} on {ground}: {c:.2}");
             }
         }
+    }
+}
+
+#[test]
+fn the_twin_is_the_json_in_the_page() {
+    for spec in [SMALL, Spec { poison: Some(SCRIPT), ..PIPELINE }] {
+        let fixture = Fixture::new(&spec);
+        let (page, twin) = (html(&fixture.report()), twin(&fixture.report()));
+        let start = "<script id=\"twin\" type=\"application/json\">";
+        let from = page.find(start).expect("a twin") + start.len();
+        let inside = &page[from..from + page[from..].find("</script>").expect("its end")];
+        let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+        assert_eq!(read(inside), read(&twin));
+        assert!(!twin.contains(OVERRIDE) && !twin.contains('<'));
+        assert_eq!(read(&twin)["model"], fixture.plan.job.model.name.as_str());
+        let step = read(&twin)["prediction"]["step_time_s"].as_f64();
+        assert_eq!(step, Some(fixture.plan.prediction.step_time_s));
     }
 }

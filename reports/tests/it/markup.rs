@@ -1,7 +1,9 @@
 //! Reading HTML back: which tags are open, what a section says as plain text. Small, strict, for tests only.
 
 /// Elements that have no closing tag.
-const VOID: [&str; 3] = ["meta", "br", "hr"];
+const VOID: [&str; 4] = ["meta", "br", "hr", "input"];
+/// Elements whose content is no markup: up to their closing tag it is skipped.
+const RAW: [&str; 2] = ["script", "style"];
 
 /// A piece of a page.
 enum Token<'a> {
@@ -29,6 +31,10 @@ fn tokens(html: &str) -> Result<Vec<Token<'_>>, String> {
                 return Err(format!("`<{tag}>` is no tag"));
             }
             tokens.push(Token::Open(name, tag.ends_with('/') || VOID.contains(&name)));
+            if RAW.contains(&name) {
+                let close = format!("</{name}>");
+                rest = &rest[rest.find(&close).ok_or_else(|| format!("{name} is left open"))?..];
+            }
         }
     }
     if !rest.is_empty() {
@@ -64,7 +70,7 @@ pub(crate) fn check_balanced(html: &str) -> Result<(), String> {
 
 /// The markup of a section.
 pub(crate) fn section<'a>(html: &'a str, id: &str) -> Option<&'a str> {
-    let from = html.find(&format!("<section id=\"{id}\">"))?;
+    let from = html.find(&format!("<section id=\"{id}\""))?;
     let to = html[from..].find("</section>")? + from;
     Some(&html[from..to + "</section>".len()])
 }
@@ -79,7 +85,9 @@ pub(crate) fn text(html: &str) -> String {
             Token::Close("svg") => drawings -= 1,
             Token::Text(t) if drawings == 0 => out.push_str(t),
             Token::Close("td" | "th") => out.push_str(" | "),
-            Token::Close("p" | "tr" | "h2" | "h3" | "li" | "summary" | "pre" | "div") => out.push('\n'),
+            Token::Close("p" | "tr" | "h2" | "h3" | "h4" | "li" | "button" | "summary" | "pre" | "div") => {
+                out.push('\n')
+            }
             Token::Close("span") => out.push(' '),
             Token::Open(..) | Token::Close(_) | Token::Text(_) => {}
         }

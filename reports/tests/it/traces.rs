@@ -3,18 +3,27 @@
 use crate::fixture::{Fixture, PIPELINE, SMALL};
 use expect_test::expect;
 use meshwright_ir::program::Action;
+use meshwright_ir::{Program, Trace};
 use meshwright_reports::{loss_csv, perfetto};
 use serde_json::Value;
+
+fn document(program: &Program, trace: &Trace) -> String {
+    let mut out = Vec::new();
+    perfetto(program, trace, &mut out).unwrap();
+    String::from_utf8(out).unwrap() + "}\n"
+}
 
 #[test]
 fn a_chrome_trace_names_ranks_streams_and_times() {
     let fixture = Fixture::new(&SMALL);
-    let text = perfetto(&fixture.program, &fixture.measured);
+    let text = document(&fixture.program, &fixture.measured);
     let json: Value = serde_json::from_str(&text).unwrap();
     let events = json["traceEvents"].as_array().unwrap();
     let of = |phase: &str| events.iter().filter(|e| e["ph"] == phase).count();
     assert_eq!(of("X"), fixture.measured.spans.len());
-    assert_eq!(of("C"), fixture.measured.memory.len());
+    let counted = events.iter().filter(|e| e["ph"] == "C").map(|e| e["args"]["bytes"].as_u64().unwrap());
+    assert_eq!(counted.max(), fixture.measured.peaks().iter().map(|p| p.get()).max());
+    assert!((2..=fixture.measured.memory.len()).contains(&of("C")));
     assert_eq!(of("M"), fixture.measured.ranks.len() * (2 + fixture.program.streams.len()));
     let last = events
         .iter()
@@ -24,9 +33,9 @@ fn a_chrome_trace_names_ranks_streams_and_times() {
     assert!((last.fold(0.0, f64::max) - step).abs() < 1e-6);
     let lines: Vec<&str> = text.lines().filter(|l| !l.contains("\"ph\":\"M\"")).take(3).collect();
     expect![[r#"
-        {"displayTimeUnit":"ns","otherData":{"producer":"meshwright","source":"measured","mesh":"pp=1 dp=2 fsdp=1 cp=1 tp=2"},"traceEvents":[
-        {"ph":"X","pid":0,"tid":0,"ts":0.000000,"dur":367.000000,"name":"embedding forward · micro-batch 0 · block 0","cat":"forward","args":{"kind":"forward","instruction":0,"micro_batch":0,"block":0}},
-        {"ph":"X","pid":0,"tid":1,"ts":367.000000,"dur":249.000000,"name":"reduce-scatter tp · micro-batch 0 · block 0","cat":"collective","args":{"kind":"collective","instruction":1,"micro_batch":0,"block":0}},"#]]
+        {"displayTimeUnit":"ns","otherData":{"producer":"meshwright","source":"measured","mesh":"pp=1 dp=2 fsdp=1 cp=1 tp=2","args":"i: position in the listing of the stage, mb: micro-batch, block: block of the model"},"traceEvents":[
+        {"ph":"X","pid":0,"tid":0,"ts":0,"dur":367,"name":"embedding forward","cat":"forward","args":{"i":0,"mb":0,"block":0}},
+        {"ph":"X","pid":0,"tid":1,"ts":367,"dur":249,"name":"reduce-scatter tp","cat":"collective","args":{"i":1,"mb":0,"block":0}},"#]]
     .assert_eq(&lines.join("\n"));
 }
 
@@ -34,7 +43,7 @@ fn a_chrome_trace_names_ranks_streams_and_times() {
 fn every_message_is_an_arrow_within_its_two_halves() {
     let fixture = Fixture::new(&PIPELINE);
     let (program, trace) = (&fixture.program, &fixture.predicted);
-    let json: Value = serde_json::from_str(&perfetto(program, trace)).unwrap();
+    let json: Value = serde_json::from_str(&document(program, trace)).unwrap();
     let events = json["traceEvents"].as_array().unwrap();
     let of = |phase: &str| events.iter().filter(|e| e["ph"] == phase).collect::<Vec<_>>();
     let (begins, ends) = (of("s"), of("f"));

@@ -1,6 +1,7 @@
 //! Predicted traces as data: text programs in, listings out; closed forms of pipelines; folded equals unfolded; shared
 //! hosts; determinism; memory within the arena.
 
+mod folding;
 mod pipelines;
 mod shared;
 mod support;
@@ -10,7 +11,7 @@ use meshwright_cost_models::CostModel;
 use meshwright_ir::program::{Checked, Program};
 use meshwright_ir::trace::MemoryPoint;
 use meshwright_ir::{Cluster, Time};
-use meshwright_simulator::{Options, Ranks, Summary, critical_path, simulate};
+use meshwright_simulator::{Options, Partition, Ranks, Summary, critical_path, simulate};
 use std::collections::BTreeMap;
 use support::{cluster, level, listing};
 
@@ -130,14 +131,17 @@ fn memory_is_freed_before_it_is_taken_again() {
 fn the_critical_path_goes_through_the_last_to_arrive() {
     let program = parse(include_str!("../programs/overlap.txt"));
     let slow = Options { ranks: Ranks::All, slow: BTreeMap::from([(1, 1.5)]) };
-    let trace = simulate(&program, &CostModel::new(&slow_network()), &slow);
-    let path = critical_path(&program, &trace);
+    let cost = CostModel::new(&slow_network());
+    let trace = simulate(&program, &cost, &slow);
+    let path = critical_path(&program, &Partition::of(&program, &cost, &slow), &trace);
     let names: Vec<_> = path.iter().map(|i| (i.rank, i.instruction)).collect();
     assert_eq!(names, [(1, 0), (1, 1), (1, 3), (1, 4)]);
     assert!(path.windows(2).all(|w| w[0].end == w[1].start || w[0].end <= w[1].end));
     let program = parse(include_str!("../programs/rendezvous.txt"));
-    let trace = simulate(&program, &CostModel::new(&slow_network()), &Options::default());
-    let names: Vec<_> = critical_path(&program, &trace).iter().map(|i| (i.rank, i.instruction)).collect();
+    let trace = simulate(&program, &cost, &Options::default());
+    let partition = Partition::of(&program, &cost, &Options::default());
+    let path = critical_path(&program, &partition, &trace);
+    let names: Vec<_> = path.iter().map(|i| (i.rank, i.instruction)).collect();
     assert_eq!(names, [(0, 0), (0, 1), (1, 1), (1, 2)]);
 }
 

@@ -4,7 +4,7 @@ use crate::support::{Pipeline, cluster, free_network, level, nodes};
 use meshwright_cost_models::CostModel;
 use meshwright_ir::program::Checked;
 use meshwright_ir::{Axis, Cluster, Schedule, Time, Trace};
-use meshwright_simulator::{Options, Ranks, Summary, critical_path, simulate, symmetric};
+use meshwright_simulator::{Options, Partition, Ranks, Summary, critical_path, simulate};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -69,21 +69,11 @@ fn sixty_four_ranks_equal_their_representatives_to_the_picosecond() {
 }
 
 #[test]
-fn what_is_not_symmetric_is_not_folded() {
-    // Groups of three on nodes of eight lie differently.
-    let program = layered("pp=2 dp=4 tp=3", 2).program();
-    assert!(!symmetric(&program, &nodes(3)));
-    assert_eq!(run(&program, &nodes(3), Ranks::Representatives).ranks.len(), 24);
-    let even = layered("pp=2 dp=4 tp=2", 2).program();
-    assert!(symmetric(&even, &nodes(2)));
-    let slow = Options { ranks: Ranks::Representatives, slow: BTreeMap::from([(3, 2.0)]) };
-    let trace = simulate(&even, &CostModel::new(&nodes(2)), &slow);
-    assert_eq!(trace.ranks.len(), 16);
-    assert!(trace.step_time > run(&even, &nodes(2), Ranks::All).step_time);
-    // Large symmetric worlds are folded by choice.
-    assert_eq!(Options::auto(&even, &nodes(2)).ranks, Ranks::All);
-    let large = layered("pp=2 dp=8 tp=8", 2).program();
-    assert_eq!(Options::auto(&large, &nodes(16)).ranks, Ranks::Representatives);
+fn large_steps_are_folded_by_choice() {
+    let auto = |mesh, micro_batches| Options::auto(&layered(mesh, micro_batches).program()).ranks;
+    assert_eq!(auto("pp=2 dp=4 tp=2", 2), Ranks::All);
+    assert_eq!(auto("pp=2 dp=8 tp=8", 2), Ranks::Representatives);
+    assert_eq!(auto("pp=2 dp=4 tp=8", 400), Ranks::Representatives);
 }
 
 #[test]
@@ -98,7 +88,9 @@ fn the_critical_path_fills_the_step() {
         let program = layered(mesh, 5).program();
         for ranks in [Ranks::All, Ranks::Representatives] {
             let trace = run(&program, &nodes(8), ranks);
-            let path = critical_path(&program, &trace);
+            let options = Options { ranks, slow: BTreeMap::new() };
+            let partition = Partition::of(&program, &CostModel::new(&nodes(8)), &options);
+            let path = critical_path(&program, &partition, &trace);
             assert_eq!(path[0].start, Time::ZERO);
             assert!(path.windows(2).all(|w| w[0].end == w[1].start), "{mesh}: {path:?}");
             assert_eq!(path[path.len() - 1].end, trace.step_time);

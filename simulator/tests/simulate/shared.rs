@@ -70,7 +70,7 @@ fn pipelines_on_a_host_are_deterministic_and_stay_in_their_arena() {
         Pipeline { layers: 2, ..Pipeline::new("pp=2 dp=2 tp=2", Schedule::OneForwardOneBackward, 4, (3, 5)) }
             .program();
     let cost = CostModel::new(&host(8, 3, 30e6));
-    let options = Options::auto(&program, cost.cluster());
+    let options = Options::auto(&program);
     assert_eq!(options.ranks, Ranks::All);
     let trace = simulate(&program, &cost, &options);
     assert_eq!(trace, simulate(&program, &cost, &options));

@@ -1,6 +1,6 @@
 //! Building a block op by op: names in, values out, so that a family reads as its own forward pass.
 
-use meshwright_ir::{BlockClass, Init, Node, Op, Real, Tie, Value};
+use meshwright_ir::{BlockClass, Dropout, Init, Node, Op, Real, Tie, Value};
 
 /// A block under construction. Nodes are appended in topological order.
 pub(crate) struct Block {
@@ -51,6 +51,17 @@ impl Block {
             false => y,
         }
     }
+    /// Appends a multiplication by a constant.
+    pub(crate) fn scale(&mut self, name: &str, x: Value, width: u64, factor: f64) -> Value {
+        self.add(name, Op::Scale { width, factor: Real(factor) }, [x])
+    }
+    /// Appends dropout of what `name` made, as `<name>.drop`, if there is any.
+    pub(crate) fn drop(&mut self, name: &str, x: Value, width: u64, dropout: Option<Dropout>) -> Value {
+        match dropout {
+            Some(dropout) => self.add(&format!("{name}.drop"), Op::Dropout { width, dropout }, [x]),
+            None => x,
+        }
+    }
     /// Makes the last node share the first parameter of `class.node`.
     pub(crate) fn tie_last(&mut self, class: &str, node: &str) {
         if let Some(last) = self.nodes.last_mut() {
@@ -72,16 +83,4 @@ impl Block {
         self.nodes.push(Node { name: name.to_string(), op, inputs, init, tied: None });
         Value::Node(self.nodes.len() as u32 - 1)
     }
-}
-
-/// The last block: a norm, the logits (tied to `embed.tokens` or not), the loss.
-pub(crate) fn head(norm: Op, hidden: u64, vocab: u64, tied: bool, std: f64) -> BlockClass {
-    let mut block = Block::new("head", std);
-    let x = block.add("norm", norm, [Value::Input]);
-    let logits = block.project("logits", x, Projection::new(hidden, vocab));
-    if tied {
-        block.tie_last("embed", "tokens");
-    }
-    block.add("loss", Op::CrossEntropy { vocab }, [logits]);
-    block.finish()
 }

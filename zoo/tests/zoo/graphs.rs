@@ -226,7 +226,7 @@ fn llama_biases_follow_their_keys() {
               v.bias: bias[width=32 grain=16](v)
               q.rope: rope[heads=4 head_dim=16 theta=10000.0](q.bias)
               k.rope: rope[heads=2 head_dim=16 theta=10000.0](k.bias)
-              attn: attention[heads=4 kv_heads=2 head_dim=16 causal=true window=0](q.rope, k.rope, v.bias)
+              attn: attention[heads=4 kv_heads=2 head_dim=16 causal=true window=0 rate=0.1 site=0](q.rope, k.rope, v.bias)
               proj: linear[input=64 output=32 input_grain=16 output_grain=1](attn)
               proj.bias: bias[width=32 grain=1](proj)
               residual1: add[width=32](input, proj.bias)
@@ -244,7 +244,6 @@ fn llama_biases_follow_their_keys() {
               logits: linear[input=32 output=100 input_grain=1 output_grain=1](norm)
               loss: cross-entropy[vocab=100](logits)
             assumed unscaled rotary frequencies, although rope_scaling asks for yarn
-            assumed no dropout, although attention_dropout = 0.1
         "#]],
     );
 }
