@@ -419,12 +419,99 @@ fn timeless(text: &str) -> String {
 fn shard() {
     let w = Workplace::new();
     w.give("example.json", SHARDING);
-    check(&w, "shard example.json 5", timeless, expect![[r#""#]]);
-    check(&w, "shard example.json 5 --json", timeless, expect![[r#""#]]);
+    check(
+        &w,
+        "shard example.json 5",
+        timeless,
+        expect![[r#"
+        example
+
+          problem         5 nodes, 5 edges
+          after presolve  0 nodes, 0 edges, 0 memory rows
+          verdict         optimal
+          cost            445
+          lower bound     445
+          memory          50 of 50 at the peak
+
+        [0, 0, 2, 1, 0]
+        --- exit 0
+    "#]],
+    );
+    check(
+        &w,
+        "shard example.json 5 --json",
+        timeless,
+        expect![[r#"
+        {
+          "cost": 445,
+          "feasible": true,
+          "lower_bound": 445,
+          "gap": 0.0,
+          "solution": [
+            0,
+            0,
+            2,
+            1,
+            0
+          ]
+        }
+        --- exit 0
+    "#]],
+    );
     w.give("tight.json", SHARDING.replace("\"usage_limit\": 50", "\"usage_limit\": 49"));
-    check(&w, "shard tight.json 5", timeless, expect![[r#""#]]);
+    check(
+        &w,
+        "shard tight.json 5",
+        timeless,
+        expect![[r#"
+        example
+
+          problem         5 nodes, 5 edges
+          after presolve  0 nodes, 0 edges, 0 memory rows
+          verdict         no solution: memory row 0 holds at least 1 more than the limit of 49
+          cost            475
+          lower bound     none
+          memory          50 of 49 at the peak
+
+        [0, 0, 0, 1, 0]
+        --- exit 1
+    "#]],
+    );
     w.give("broken.json", SHARDING.replace("[55, 65]", "[55]"));
-    check(&w, "shard broken.json 5", whole, expect![[r#""#]]);
-    check(&w, "shard example.json 0", whole, expect![[r#""#]]);
-    check(&w, "shard nowhere.json 5", whole, expect![[r#""#]]);
+    check(
+        &w,
+        "shard broken.json 5",
+        whole,
+        expect![[r#"
+        --- stderr
+          × broken.json: problem.nodes.usages[1] has 2 numbers for 1 costs
+          help: give each strategy one of each
+
+        --- exit 2
+    "#]],
+    );
+    check(
+        &w,
+        "shard example.json 0",
+        whole,
+        expect![[r#"
+        --- stderr
+          × SECONDS is 0: no limit to work within
+          help: give seconds above 0, such as 60
+
+        --- exit 2
+    "#]],
+    );
+    check(
+        &w,
+        "shard nowhere.json 5",
+        whole,
+        expect![[r#"
+        --- stderr
+          × nowhere.json: No such file or directory (os error 2)
+          help: name a file that exists
+
+        --- exit 2
+    "#]],
+    );
 }
