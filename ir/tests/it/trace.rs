@@ -149,7 +149,8 @@ fn contributions_add_up_to_the_error() {
         add gradients: -7.5 of the step, 35 -> 42.5; each of 3 23.3 -> 28.3
         idle: 7.5 of the step, 7.5 -> 0; each of 0 7.5 -> 0
         exchange pp: -2.5 of the step, 40 -> 42.5; each of 2 45 -> 42.5
-    "#]].assert_eq(&errors.kinds.iter().map(row).collect::<String>());
+    "#]]
+    .assert_eq(&errors.kinds.iter().map(row).collect::<String>());
 }
 
 #[test]
