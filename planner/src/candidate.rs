@@ -4,11 +4,13 @@
 
 use crate::block::Load;
 use crate::chain::{Chain, Fit, Spared};
-use crate::closed_form::{Breakdown, StageTime, step};
+use crate::closed_form::Breakdown;
+use crate::cut::{Cut, Effort};
 use crate::eliminate::Weigh;
 use crate::family::{Chosen, Expanded, Family, Instance};
 use crate::pricing::Prices;
 use crate::space::Point;
+use crate::variants::{Variants, variants};
 use crate::work::Step;
 use meshwright_algebra::schedules::{in_flight, order};
 use meshwright_ir::{Axis, Bytes, Job, Recompute, StagePlan, Storage};
@@ -28,6 +30,8 @@ pub(crate) struct Scenario<'a> {
     pub(crate) blocks: &'a [u32],
     /// Whether to take the smallest choice rather than the fastest that fits.
     pub(crate) smallest: bool,
+    /// Steps that take as long as this one are of no use.
+    pub(crate) beat: u64,
 }
 
 /// A plan in all but name.
@@ -50,12 +54,19 @@ pub(crate) struct Solved {
     pub(crate) in_turn: u64,
     /// Cost of the chosen block problem less its certified bound, per micro-batch.
     pub(crate) gap: u64,
+    /// Step less a certified bound on that of every cut of the chain and every way to recompute.
+    pub(crate) stage_gap: u64,
 }
 
 impl Solved {
     /// The largest arena.
     pub(crate) fn peak(&self) -> Bytes {
         self.peaks.iter().copied().max().unwrap_or_default()
+    }
+    /// What is not proved of the step: the block problem's gap in every block of the longest stage, and the stages' own.
+    pub(crate) fn step_gap(&self) -> u64 {
+        let blocks = self.stages.iter().map(|s| u64::from(s.blocks)).max().unwrap_or(0);
+        self.gap * blocks * self.point.micro_batches + self.stage_gap
     }
     /// The stage with the largest arena.
     pub(crate) fn fullest(&self) -> usize {
@@ -77,60 +88,30 @@ pub(crate) enum Fate {
 /// Solves a point; also how many block problems that took.
 pub(crate) fn solve_point(scene: &Scenario<'_>) -> (Fate, u64) {
     let frames = scene.frames();
-    let instance = scene.family.instance(scene.load(&frames));
-    let mut solved = 0;
-    let mut choose = |weigh| {
-        let (found, n) = instance.choose(weigh);
-        solved += n;
-        found
-    };
-    let Some(fast) = choose(Weigh::CostThenMemory) else {
-        return (Fate::Impossible("no strategies go together".into()), solved);
-    };
-    if !scene.smallest {
-        let chain = scene.chain(&instance, &fast, &frames);
-        if chain.fits(Fit::Plain) {
-            return (Fate::Fits(Box::new(scene.finish(&chain, fast, Fit::Plain))), solved);
+    let (found, solved) = variants(scene, &frames);
+    let fate = match found {
+        Variants::None => Fate::Impossible("no strategies go together".into()),
+        Variants::Whole((fast, chain)) => {
+            Fate::Fits(Box::new(scene.finish(&chain, fast, Fit::Recomputing, scene.effort(None))))
         }
-    }
-    let small = choose(Weigh::MemoryThenCost).unwrap_or_else(|| fast.clone());
-    let fits = |chosen: &Chosen, fit| scene.chain(&instance, chosen, &frames).fits(fit);
-    let mut seen = vec![fast.clone(), small.clone()];
-    if !fits(&small, Fit::Recomputing) {
-        // With everything recomputed, states weigh more than frames.
-        let (lean, n) = scene.lean(&frames);
-        solved += n;
-        let short = |c: Chosen| scene.finish(&scene.chain(&instance, &c, &frames), c, Fit::Unbounded);
-        match lean {
-            Some(lean) if fits(&lean, Fit::Recomputing) => seen.push(lean),
-            lean => {
-                let all = [Some(small), lean].into_iter().flatten().map(short);
-                let least = all.min_by_key(Solved::peak).expect("the smallest choice is one");
-                return (Fate::Short(Box::new(least)), solved);
+        Variants::Fitting(all) => {
+            let mut best: Option<Solved> = None;
+            for (chosen, chain) in all {
+                let effort = scene.effort(best.as_ref());
+                let next = scene.finish(&chain, chosen, Fit::Recomputing, effort);
+                if best.as_ref().is_none_or(|b| scene.rank(&next) < scene.rank(b)) {
+                    best = Some(next);
+                }
             }
+            Fate::Fits(Box::new(best.expect("one was seen to fit")))
         }
-    } else if !scene.smallest {
-        for fit in [Fit::Plain, Fit::Recomputing] {
-            if !fits(&fast, fit) && fits(&small, fit) {
-                walk(fast.clone(), small.clone(), &mut choose, &|c| fits(c, fit), &mut seen);
-            }
+        Variants::Short(all) => {
+            let finish = |(chosen, chain)| scene.finish(&chain, chosen, Fit::Unbounded, Effort::Least);
+            let least = all.into_iter().map(finish).min_by_key(Solved::peak);
+            Fate::Short(Box::new(least.expect("the smallest choice is one")))
         }
-    }
-    let mut tried: Vec<Chosen> = vec![];
-    for chosen in seen {
-        if !tried.contains(&chosen) {
-            tried.push(chosen);
-        }
-    }
-    let finished = tried.into_iter().filter_map(|chosen| {
-        let chain = scene.chain(&instance, &chosen, &frames);
-        chain.fits(Fit::Recomputing).then(|| scene.finish(&chain, chosen, Fit::Recomputing))
-    });
-    let best = finished.min_by_key(|s| match scene.smallest {
-        true => (s.peak().get(), s.time.step),
-        false => (s.time.step, s.peak().get()),
-    });
-    (Fate::Fits(Box::new(best.expect("one was seen to fit"))), solved)
+    };
+    (fate, solved)
 }
 
 /// Whether the smallest choice of a point fits.
@@ -139,29 +120,6 @@ pub(crate) fn smallest_fits(scene: &Scenario<'_>) -> bool {
     let instance = scene.family.instance(scene.load(&frames));
     let fits = |c: Chosen| scene.chain(&instance, &c, &frames).fits(Fit::Recomputing);
     instance.choose(Weigh::MemoryThenCost).0.is_some_and(fits) || scene.lean(&frames).0.is_some_and(fits)
-}
-
-/// Along the lower hull of (memory, cost), from a choice that does not fit and one that does towards where they meet;
-/// every choice found on the way goes to `seen`.
-fn walk(
-    mut over: Chosen,
-    mut under: Chosen,
-    choose: &mut dyn FnMut(Weigh) -> Option<Chosen>,
-    fits: &dyn Fn(&Chosen) -> bool,
-    seen: &mut Vec<Chosen>,
-) {
-    while over.memory > under.memory && under.cost > over.cost {
-        let weigh = Weigh::Sum { cost: over.memory - under.memory, memory: under.cost - over.cost };
-        let Some(found) = choose(weigh) else { break };
-        if weigh.of(found.cost, found.memory) >= weigh.of(over.cost, over.memory) {
-            break;
-        }
-        seen.push(found.clone());
-        match fits(&found) {
-            true => under = found,
-            false => over = found,
-        }
-    }
 }
 
 /// Takes the spare memory of a solved point into its most repeated class and solves that to proof.
@@ -181,31 +139,48 @@ pub(crate) fn tighten(scene: &Scenario<'_>, solved: Solved) -> Solved {
     };
     let spare = solved.stages.iter().zip(&solved.peaks).filter_map(spare).min().unwrap_or(0);
     let (chosen, gap) = instance.tighten(&solved.chosen, spare);
-    if chosen != solved.chosen {
-        let chain = scene.chain(&instance, &chosen, &frames);
+    let effort = if scene.smallest { Effort::Least } else { Effort::Prove };
+    let known = [solved.chosen.clone(), chosen];
+    let known = if known[0] == known[1] { &known[..1] } else { &known };
+    let mut best = Solved { gap, ..solved };
+    for chosen in known {
+        let chain = scene.chain(&instance, chosen, &frames);
         if chain.fits(Fit::Recomputing) {
-            let better = scene.finish(&chain, chosen, Fit::Recomputing);
-            if better.time.step < solved.time.step {
-                return Solved { gap, ..better };
+            let next = scene.finish(&chain, chosen.clone(), Fit::Recomputing, effort);
+            if next.time.step <= best.time.step {
+                best = Solved { gap, ..next };
             }
         }
     }
-    Solved { gap, ..solved }
+    best
 }
 
 impl<'a> Scenario<'a> {
+    /// What is better is less.
+    fn rank(&self, s: &Solved) -> (u64, u64) {
+        if self.smallest { (s.peak().get(), s.time.step) } else { (s.time.step, s.peak().get()) }
+    }
+
+    /// What another choice's stages are worth once one is known.
+    fn effort(&self, best: Option<&Solved>) -> Effort {
+        match self.smallest {
+            true => Effort::Least,
+            false => Effort::Beat(best.map_or(self.beat, |b| b.time.step.min(self.beat))),
+        }
+    }
+
     fn stages(&self) -> u32 {
         self.point.degree(Axis::Pp)
     }
 
     /// Frames each stage holds at most.
-    fn frames(&self) -> Vec<u64> {
+    pub(crate) fn frames(&self) -> Vec<u64> {
         let m = self.point.micro_batches as u32;
         let of = |s| in_flight(&order(self.point.schedule, s, self.stages(), m));
         (0..self.stages()).map(of).collect()
     }
 
-    fn load(&self, frames: &[u64]) -> Load<'a> {
+    pub(crate) fn load(&self, frames: &[u64]) -> Load<'a> {
         Load {
             step: Step::of(&self.job.training, self.point.pieces()),
             prices: self.prices,
@@ -216,7 +191,7 @@ impl<'a> Scenario<'a> {
     }
 
     /// The choice with the least parameter states, whatever its frames, and how many block problems that took.
-    fn lean(&self, frames: &[u64]) -> (Option<Chosen>, u64) {
+    pub(crate) fn lean(&self, frames: &[u64]) -> (Option<Chosen>, u64) {
         let load = Load { in_flight: 0, ..self.load(frames) };
         self.family.instance(load).choose(Weigh::MemoryThenCost)
     }
@@ -226,27 +201,16 @@ impl<'a> Scenario<'a> {
     }
 
     /// Cuts, measures and times a choice.
-    fn finish(&self, chain: &Chain<'_, '_>, chosen: Chosen, fit: Fit) -> Solved {
-        let stages = chain.cut(fit).expect("a choice that fits, or need not");
-        let least = self.smallest || fit == Fit::Unbounded;
-        let (versions, spared) = chain.versions(&stages, fit, least);
+    fn finish(&self, chain: &Chain<'_, '_>, chosen: Chosen, fit: Fit, effort: Effort) -> Solved {
+        let Cut { stages, versions, time, gap } = chain.plan(fit, effort);
         let peaks = chain.peaks(&stages, &versions);
         assert!(
             fit == Fit::Unbounded || peaks.iter().all(|p| *p <= self.limit),
             "an arena is larger than its closed form"
         );
-        let time = |(s, stage): (usize, &StagePlan)| chain.stage_time(s, stage, &versions);
-        let times: Vec<StageTime> = stages.iter().enumerate().map(time).collect();
-        let dtype = self.job.training.precision.compute();
-        let stride = self.point.mesh.stride(Axis::Pp);
-        let hop: Vec<u64> = (1..self.stages())
-            .map(|s| self.prices.hop(self.family.boundary_elements, dtype, (s - 1) * stride))
-            .collect();
-        let m = self.point.micro_batches as u32;
-        let time = step(&times, &hop, self.point.schedule, m, self.job.training.clip > 0.0);
         let run = |s: &StagePlan| s.first as usize..(s.first + s.blocks) as usize;
         let in_turn = |s: &StagePlan| run(s).map(|k| chain.level(k, versions[k]).in_turn).sum::<u64>();
-        let in_turn = stages.iter().map(in_turn).max().unwrap_or(0) * u64::from(m);
+        let in_turn = stages.iter().map(in_turn).max().unwrap_or(0) * self.point.micro_batches;
         let in_turn = (time.step - time.compute - time.communication) + in_turn;
         let level = |(k, v): (usize, &usize)| chain.level(k, *v).level;
         Solved {
@@ -255,12 +219,13 @@ impl<'a> Scenario<'a> {
             classes: chain.classes.clone(),
             storage: chain.storage.clone(),
             recompute: versions.iter().enumerate().map(level).collect(),
-            spared,
+            spared: chain.spared(&stages, &versions),
             stages,
             peaks,
             in_turn: in_turn.max(time.step),
             time,
             gap: 0,
+            stage_gap: gap,
         }
     }
 }

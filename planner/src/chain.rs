@@ -3,16 +3,20 @@
 
 use crate::candidate::Scenario;
 use crate::family::{Expanded, Level};
-use crate::levels::{Counts, Kind, Version, fastest, leanest};
-use crate::stages::{possible, split};
+use crate::levels::{Counts, Kind, Version, every, fastest, leanest};
+use crate::stages::{Part, possible, split};
 use meshwright_algebra::{ALIGNMENT, Home, Scope, StageBlock, StageShape, stage_memory, storages};
 use meshwright_ir::{AxisSet, Bytes, DType, Gathering, StagePlan, Storage};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// Most ways to recompute that a run of blocks is looked at in: every way for small stages, whose order of gradients may
+/// matter as much as their time. A guess.
+const MOST_WAYS: usize = 64;
+
 /// What a stage may do to fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fit {
     /// Nothing: every block takes its fastest version.
     Plain,
@@ -33,20 +37,39 @@ pub(crate) struct Chain<'s, 'a> {
     sizes: Vec<Size>,
     /// Blocks of each class before each position.
     before: Vec<Vec<u64>>,
+    /// For each block the end of the blocks of its class that follow it.
+    alike: Vec<usize>,
     /// Bytes of the tensor between blocks.
     boundary: u64,
-    known: RefCell<BTreeMap<(usize, usize, usize), Option<u64>>>,
+    known: RefCell<BTreeMap<(usize, Same), Option<u64>>>,
 }
 
-/// What a class takes.
+/// What runs of the same classes in the same order have in common: where the neighbours alike of their first and of their
+/// last block end, and how many of each they hold.
+pub(crate) type Same = [usize; 4];
+
+/// What a block of a class takes.
 struct Size {
+    /// One micro-batch forward, whatever backward recomputes.
+    forward: u64,
     versions: Vec<Version>,
-    /// Parameter states of a block, by itself and beside the owners of its tied parameters.
-    states: [u64; 2],
-    /// The same were no state split among replicas.
-    whole: [u64; 2],
-    /// Classes of those owners.
+    /// Classes that own its tied parameters, itself aside.
     owners: Vec<u32>,
+    /// What its parameters take, by which of those owners are on the same stage, a bit for each.
+    own: Vec<Own>,
+}
+
+/// What a block's own parameters take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Own {
+    /// Bytes of them and their states, and were no state split among replicas.
+    pub(crate) states: [u64; 2],
+    /// Per step: summing their gradients, adding these to the norm, the update, and gathering what replicas updated in
+    /// pieces.
+    pub(crate) sync: u64,
+    pub(crate) norm: u64,
+    pub(crate) update: u64,
+    pub(crate) gather: u64,
 }
 
 /// What recomputation and split states do for one stage.
@@ -70,6 +93,12 @@ impl<'s, 'a> Chain<'s, 'a> {
             next[*class as usize] += 1;
             before.push(next);
         }
+        let mut alike: Vec<usize> = (1..=scene.blocks.len()).collect();
+        for k in (1..alike.len()).rev() {
+            if scene.blocks[k - 1] == scene.blocks[k] {
+                alike[k - 1] = alike[k];
+            }
+        }
         let (point, stages) = (&scene.point, frames.len() as u32);
         let stored = |(c, class): (usize, &Arc<Expanded>)| {
             let model = &scene.job.model;
@@ -83,6 +112,7 @@ impl<'s, 'a> Chain<'s, 'a> {
             storage,
             sizes: vec![],
             before,
+            alike,
             boundary,
             known: RefCell::default(),
         };
@@ -112,35 +142,45 @@ impl<'s, 'a> Chain<'s, 'a> {
         let model = &self.scene.job.model;
         let owner = |p: &Scope| p.tied.as_ref().and_then(|t| model.tied_to(t)).map(|o| o.0);
         let other = |p: &Scope| owner(p).filter(|o| *o as usize != class);
-        let (shape, storage) = (self.shape(0), &self.storage[class]);
-        let whole = vec![Storage::WHOLE; storage.len()];
-        let states = |storage: &[Storage]| {
-            [false, true].map(|shared| {
-                let own = expanded.params().iter().zip(storage.iter().copied());
-                self.states(own.filter(|(p, _)| !shared || other(p).is_none()), &shape)
-            })
+        let owners: Vec<u32> =
+            expanded.params().iter().filter_map(other).collect::<BTreeSet<_>>().into_iter().collect();
+        let own = |mask: u64| {
+            let at = |o: u32| owners.iter().position(|x| *x == o);
+            let elsewhere = |p: &Scope| other(p).and_then(at).is_none_or(|k| mask >> k & 1 == 0);
+            let all = expanded.params().iter().zip(self.storage[class].iter().copied());
+            self.own(&all.filter(|(p, _)| elsewhere(p)).collect::<Vec<_>>())
         };
         Size {
+            forward: expanded.versions[0].forward,
             versions: expanded.versions.iter().map(version).collect(),
-            states: states(storage),
-            whole: states(&whole),
-            owners: expanded.params().iter().filter_map(other).collect(),
+            own: (0..1 << owners.len()).map(own).collect(),
+            owners,
         }
     }
 
     /// Bytes of these parameters with their states, as the accountant lays them out.
-    fn states<'p>(&self, params: impl Iterator<Item = (&'p Scope, Storage)>, shape: &StageShape) -> u64 {
-        let aligned = |bytes: Bytes| bytes.align(ALIGNMENT).get();
-        let states = u64::from(shape.precision.has_master()) + shape.optimizer.states();
-        let mut gradients: BTreeMap<(AxisSet, u64), u64> = BTreeMap::new();
+    pub(crate) fn states<'p>(&self, params: impl Iterator<Item = (&'p Scope, Storage)>) -> u64 {
+        let training = &self.scene.job.training;
+        let mesh = &self.scene.point.mesh;
+        let aligned = |dtype: DType, elements: u64| dtype.bytes(elements).align(ALIGNMENT).get();
+        let states = u64::from(training.precision.has_master()) + training.optimizer.states();
+        let mut gradients: BTreeMap<(AxisSet, Storage), u64> = BTreeMap::new();
         let mut total = 0;
         for (p, storage) in params {
-            let pieces = storage.pieces(&shape.mesh);
-            total += aligned(shape.precision.compute().bytes(p.elements));
-            total += states * aligned(DType::F32.bytes(p.elements / pieces));
-            *gradients.entry((p.sync, pieces)).or_default() += p.elements;
+            let (whole, piece) = (p.elements, p.elements / storage.pieces(mesh));
+            total += aligned(training.precision.compute(), if storage.weight { piece } else { whole });
+            total += states * aligned(DType::F32, piece);
+            *gradients.entry((p.sync, storage)).or_default() += if storage.gradient { piece } else { whole };
         }
-        total + gradients.values().map(|n| aligned(DType::F32.bytes(*n))).sum::<u64>()
+        total + gradients.values().map(|n| aligned(DType::F32, *n)).sum::<u64>()
+    }
+
+    /// What the parameters of a block of a run take.
+    pub(crate) fn own_of(&self, class: usize, first: usize, end: usize) -> &Own {
+        let size = &self.sizes[class];
+        let here = |o: &u32| u64::from(self.count(*o as usize, first, end) > 0);
+        let mask = size.owners.iter().enumerate().fold(0, |mask, (k, o)| mask | here(o) << k);
+        &size.own[mask as usize]
     }
 
     fn count(&self, class: usize, first: usize, end: usize) -> u64 {
@@ -153,11 +193,8 @@ impl<'s, 'a> Chain<'s, 'a> {
         self.sizes.iter().enumerate().map(counted).filter(|(_, _, n)| *n > 0)
     }
 
-    fn of_states(&self, first: usize, end: usize, which: &dyn Fn(&Size) -> [u64; 2]) -> u64 {
-        let shared = |s: &Size| {
-            !s.owners.is_empty() && s.owners.iter().all(|o| self.count(*o as usize, first, end) > 0)
-        };
-        self.here(first, end).map(|(_, s, n)| n * which(s)[usize::from(shared(s))]).sum()
+    fn of_states(&self, first: usize, end: usize, whole: bool) -> u64 {
+        self.here(first, end).map(|(c, _, n)| n * self.own_of(c, first, end).states[usize::from(whole)]).sum()
     }
 
     /// Bytes of a stage that no level of recomputation changes: states, scalars, the stage's boundary.
@@ -165,7 +202,7 @@ impl<'s, 'a> Chain<'s, 'a> {
         let slots = self.scene.point.micro_batches.min(2);
         let sides = 2 * u64::from(stage + 1 < self.frames.len()) + u64::from(stage > 0);
         let handover = if end - first > 1 { 2 } else { 0 };
-        let states = self.of_states(first, end, &|s| s.states);
+        let states = self.of_states(first, end, false);
         states + 2 * ALIGNMENT + (slots * sides + handover) * self.boundary
     }
 
@@ -188,12 +225,25 @@ impl<'s, 'a> Chain<'s, 'a> {
         if fit == Fit::Plain {
             return None;
         }
-        if let Some(known) = self.known.borrow().get(&(stage, first, end)) {
+        let key = (stage, self.same(first, end));
+        if let Some(known) = self.known.borrow().get(&key) {
             return *known;
         }
         let found = self.mixed(stage, first, end).map(|(time, _)| time);
-        self.known.borrow_mut().insert((stage, first, end), found);
+        self.known.borrow_mut().insert(key, found);
         found
+    }
+
+    /// What a run has in common with others.
+    pub(crate) fn same(&self, first: usize, end: usize) -> Same {
+        let (of_first, of_last) = (self.alike[first], self.alike[end - 1]);
+        match of_first == of_last {
+            true => [of_first, of_last, end - first, 0],
+            false => {
+                let start = (first..end).rev().find(|k| self.alike[*k] != of_last).map_or(first, |k| k + 1);
+                [of_first, of_last, of_first - first, end - start]
+            }
+        }
     }
 
     fn mixed(&self, stage: usize, first: usize, end: usize) -> Option<(u64, Counts)> {
@@ -215,44 +265,101 @@ impl<'s, 'a> Chain<'s, 'a> {
         split(self.scene.blocks.len(), self.frames.len(), &|s, first, end| self.cost(s, first, end, fit))
     }
 
-    /// The version of every block under a cut: the fastest that fit, or those that hold least; and what that spares each
-    /// stage. Of a class's blocks on a stage the first recompute most.
-    pub(crate) fn versions(&self, stages: &[StagePlan], fit: Fit, least: bool) -> (Vec<usize>, Vec<Spared>) {
-        let mut versions = Vec::with_capacity(self.scene.blocks.len());
-        let mut spared = vec![];
-        for (s, stage) in stages.iter().enumerate() {
+    /// Every block of a run at its fastest.
+    pub(crate) fn fastest(&self, first: usize, end: usize) -> Counts {
+        self.kinds(first, end).iter().map(all_fastest).collect()
+    }
+
+    /// How many blocks of a run take each version: the fastest that fit, or those that hold least.
+    pub(crate) fn counts(&self, stage: usize, first: usize, end: usize, fit: Fit, least: bool) -> Counts {
+        let kinds = self.kinds(first, end);
+        match (least, self.all_fit(stage, first, end)) {
+            (false, true) => self.fastest(first, end),
+            (false, false) if fit == Fit::Recomputing => {
+                self.mixed(stage, first, end).expect("the cut made it fit").1
+            }
+            _ => leanest(&kinds, self.frames[stage]),
+        }
+    }
+
+    /// Whether a run fits with every block at its fastest.
+    fn all_fit(&self, stage: usize, first: usize, end: usize) -> bool {
+        self.fixed(stage, first, end) + self.plain(stage, first, end).1 <= self.scene.limit.get()
+    }
+
+    /// What recomputation and split states do for each stage.
+    pub(crate) fn spared(&self, stages: &[StagePlan], versions: &[usize]) -> Vec<Spared> {
+        let of = |(s, stage): (usize, &StagePlan)| {
             let (first, end) = (stage.first as usize, (stage.first + stage.blocks) as usize);
             let (plain, bytes) = self.plain(s, first, end);
-            let kinds = self.kinds(first, end);
-            let fits = self.fixed(s, first, end) + bytes <= self.scene.limit.get();
-            let counts: Counts = match (least, fits) {
-                (false, true) => kinds.iter().map(all_fastest).collect(),
-                (false, false) if fit == Fit::Recomputing => {
-                    self.mixed(s, first, end).expect("the cut made it fit").1
-                }
-                _ => leanest(&kinds, self.frames[s]),
-            };
             let (mut time, mut frame, mut workspace) = (0, 0, 0);
-            for (kind, counts) in kinds.iter().zip(&counts) {
-                for (v, n) in kind.versions.iter().zip(counts).filter(|(_, n)| **n > 0) {
-                    (time, frame) = (time + v.time * n, frame + v.frame * n);
-                    workspace = v.workspace.max(workspace);
-                }
+            for k in first..end {
+                let v = &self.sizes[self.scene.blocks[k] as usize].versions[versions[k]];
+                (time, frame, workspace) = (time + v.time, frame + v.frame, v.workspace.max(workspace));
             }
-            let whole = self.of_states(first, end, &|s| s.whole);
-            spared.push(Spared {
+            let whole = self.of_states(first, end, true);
+            Spared {
                 recomputed: Bytes(bytes.saturating_sub(self.frames[s] * frame + workspace)),
                 time: time.saturating_sub(plain),
                 // Pieces of tiny parameters are padded, and may hold more than the whole.
-                split: Bytes(whole.saturating_sub(self.of_states(first, end, &|s| s.states))),
-            });
-            versions.extend(self.placed(first, end, &counts));
-        }
-        (versions, spared)
+                split: Bytes(whole.saturating_sub(self.of_states(first, end, false))),
+            }
+        };
+        stages.iter().enumerate().map(of).collect()
     }
 
-    /// Versions by block of a run, given how many of each class take each.
-    fn placed(&self, first: usize, end: usize, counts: &Counts) -> Vec<usize> {
+    /// What a run may be as a stage: where all is fastest that alone, since all else takes longer; where blocks must
+    /// recompute, each way to that none beats in both the backward and its end with all gradients summed. Where there are
+    /// too many ways, one that no way beats, and nothing for their counts.
+    pub(crate) fn ways(
+        &self,
+        stage: usize,
+        first: usize,
+        end: usize,
+        fit: Fit,
+    ) -> Vec<(Part, Option<Counts>)> {
+        let Some(least) = self.cost(stage, first, end, fit) else { return vec![] };
+        let kinds = self.kinds(first, end);
+        let fastest = self.fastest(first, end);
+        let part = |counts: &Counts| {
+            let versions = self.placed(first, end, counts);
+            self.time_of(stage, first, end, &versions).part()
+        };
+        if fit == Fit::Unbounded || self.all_fit(stage, first, end) {
+            return vec![(part(&fastest), Some(fastest))];
+        }
+        let room = self.scene.limit.get() - self.fixed(stage, first, end);
+        let Some(all) = every(&kinds, self.frames[stage], room, MOST_WAYS) else {
+            let fast = part(&fastest);
+            let backward = least - fast.forward;
+            // Whatever recomputes, the first block's gradients are summed after all of backward.
+            let class = self.scene.blocks[first] as usize;
+            let synced = fast.synced.max(backward + self.own_of(class, first, end).sync);
+            return vec![(Part { backward, synced, ..fast }, None)];
+        };
+        let mut ways: Vec<(Part, Option<Counts>)> = all.into_iter().map(|c| (part(&c), Some(c))).collect();
+        ways.sort_by_key(|(p, _)| (p.backward, p.synced));
+        let mut soonest = u64::MAX;
+        ways.retain(|(p, _)| {
+            let sooner = p.synced < soonest;
+            soonest = soonest.min(p.synced);
+            sooner
+        });
+        ways
+    }
+
+    /// Least forward and backward of every block.
+    pub(crate) fn least(&self) -> Vec<(u64, u64)> {
+        let of = |c: &u32| {
+            let size = &self.sizes[*c as usize];
+            (size.forward, size.versions[0].time - size.forward)
+        };
+        self.scene.blocks.iter().map(of).collect()
+    }
+
+    /// Versions by block of a run, given how many of each class take each. The first recompute most: theirs is the part of
+    /// backward that most sums of gradients can overlap.
+    pub(crate) fn placed(&self, first: usize, end: usize, counts: &Counts) -> Vec<usize> {
         let mut queues: BTreeMap<u32, std::vec::IntoIter<usize>> = BTreeMap::new();
         for ((class, ..), counts) in self.here(first, end).zip(counts) {
             let mut order: Vec<usize> = (0..counts.len()).collect();

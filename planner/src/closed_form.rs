@@ -3,6 +3,7 @@
 //! runs backward; then norm and update. Within a stage, blocks follow each other and each takes its overlapped time. The
 //! invariant: the parts of a [`Breakdown`] add up to the step.
 
+use crate::stages::Part;
 use meshwright_algebra::schedules::{Task, order};
 use meshwright_ir::Schedule;
 
@@ -21,6 +22,29 @@ pub(crate) struct StageTime {
     pub(crate) norm: u64,
     /// The optimizer.
     pub(crate) update: u64,
+}
+
+impl StageTime {
+    /// From the start of the last backward until all gradients are summed, each block's once its backward is done.
+    pub(crate) fn synced(&self) -> u64 {
+        let (mut done, mut free) = (0u64, 0);
+        for (backward, sync) in self.backward.iter().zip(&self.sync).rev() {
+            done += backward;
+            free = done.max(free) + sync;
+        }
+        free.max(done)
+    }
+
+    /// Its totals.
+    pub(crate) fn part(&self) -> Part {
+        Part {
+            forward: self.forward,
+            backward: self.backward.iter().sum(),
+            synced: self.synced(),
+            norm: self.norm,
+            update: self.update,
+        }
+    }
 }
 
 /// Where a step's time goes, on the slowest stage's account; in picoseconds.
@@ -47,16 +71,7 @@ pub(crate) fn step(stages: &[StageTime], hop: &[u64], schedule: Schedule, m: u32
     let ends =
         pipeline(schedule, &stages.iter().map(|s| (s.forward, backward(s))).collect::<Vec<_>>(), hop, m);
     let last = ends.iter().copied().max().unwrap_or(0);
-    let synced = |(stage, end): (&StageTime, &u64)| {
-        let mut done = end - backward(stage);
-        let mut free = 0;
-        for (backward, sync) in stage.backward.iter().zip(&stage.sync).rev() {
-            done += backward;
-            free = done.max(free) + sync;
-        }
-        free.max(*end)
-    };
-    let synced: Vec<u64> = stages.iter().zip(&ends).map(synced).collect();
+    let synced: Vec<u64> = stages.iter().zip(&ends).map(|(s, end)| end - backward(s) + s.synced()).collect();
     let normed: Vec<u64> = synced.iter().zip(stages).map(|(t, s)| t + s.norm).collect();
     let ready = normed.iter().copied().max().unwrap_or(0);
     let start = |k: usize| if clips { ready } else { normed[k] };

@@ -98,6 +98,7 @@ impl<'a> Ground<'a> {
             limit: self.limit,
             blocks: &self.blocks,
             smallest: self.job.search.objective == Objective::Memory,
+            beat: u64::MAX,
         }
     }
 }

@@ -34,6 +34,56 @@ pub(crate) fn fastest(kinds: &[Kind<'_>], frames: u64, budget: u64) -> Option<(u
     best.map(|((time, _, picked), _)| (time, counts(kinds, &picked)))
 }
 
+/// Every choice that holds at most `budget` bytes with so many frames; `None` where there are more than `most` to look at.
+pub(crate) fn every(kinds: &[Kind<'_>], frames: u64, budget: u64, most: usize) -> Option<Vec<Counts>> {
+    let mut all: Vec<Counts> = vec![vec![]];
+    for kind in kinds {
+        let mut splits = vec![];
+        each_split(kind.count, kind.versions.len(), &mut |blocks| {
+            splits.push(blocks.to_vec());
+            splits.len() > most
+        });
+        if all.len() * splits.len() > most {
+            return None;
+        }
+        let with = |known: &Counts| {
+            let known = known.clone();
+            splits.clone().into_iter().map(move |s| known.iter().cloned().chain([s]).collect())
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all.retain(|counts| held(kinds, counts, frames) <= budget);
+    Some(all)
+}
+
+/// Every way to divide `count` among `n` versions, the fastest first; each until told that it was enough.
+fn each_split(count: u64, n: usize, enough: &mut dyn FnMut(&[u64]) -> bool) {
+    let mut blocks = vec![0; n];
+    blocks[0] = count;
+    loop {
+        if enough(&blocks) {
+            return;
+        }
+        // The next in order: one more of the first later version that some earlier one can spare.
+        let Some(at) = (1..n).find(|k| blocks[..*k].iter().any(|b| *b > 0)) else { return };
+        let spare: u64 = blocks[..at].iter().sum();
+        blocks[..at].fill(0);
+        blocks[at] += 1;
+        blocks[0] = spare - 1;
+    }
+}
+
+/// Bytes of a choice.
+fn held(kinds: &[Kind<'_>], counts: &Counts, frames: u64) -> u64 {
+    let taken = || {
+        let each =
+            |(k, n): (&Kind<'_>, &Vec<u64>)| k.versions.iter().copied().zip(n.clone()).collect::<Vec<_>>();
+        kinds.iter().zip(counts).flat_map(each).filter(|(_, n)| *n > 0)
+    };
+    let frame: u64 = taken().map(|(v, n)| v.frame * n).sum();
+    frames * frame + taken().map(|(v, _)| v.workspace).max().unwrap_or(0)
+}
+
 /// The choice that holds least; among equals, the faster.
 pub(crate) fn leanest(kinds: &[Kind<'_>], frames: u64) -> Counts {
     let under = |cap: u64| {
@@ -270,9 +320,10 @@ fn counts(kinds: &[Kind<'_>], picked: &[Picked]) -> Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     /// Every way to give each of some blocks a version: `(time, bytes)`.
-    fn every(blocks: &[&[Version]], frames: u64) -> Vec<(u64, u64)> {
+    fn assignments(blocks: &[&[Version]], frames: u64) -> Vec<(u64, u64)> {
         let mut all = vec![(0, 0, 0)];
         for versions in blocks {
             let with = |x: &(u64, u64, u64)| {
@@ -297,11 +348,8 @@ mod tests {
 
     #[test]
     fn no_assignment_of_levels_is_better() {
-        let mut seed = 11u64;
-        let mut random = |n: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % n
-        };
+        let mut r = Random(11);
+        let mut random = |n: u64| r.below(n);
         for _ in 0..2000 {
             let mut classes: Vec<(u64, Vec<Version>)> = vec![];
             for _ in 0..1 + random(3) {
@@ -315,7 +363,7 @@ mod tests {
             let blocks: Vec<&[Version]> =
                 kinds.iter().flat_map(|k| (0..k.count).map(|_| k.versions)).collect();
             let frames = 1 + classes.len() as u64;
-            let all = every(&blocks, frames);
+            let all = assignments(&blocks, frames);
             for budget in [0, 20, 60, 100, 150, 250] {
                 let brute = all.iter().filter(|x| x.1 <= budget).map(|x| x.0).min();
                 let found = fastest(&kinds, frames, budget);
@@ -324,6 +372,16 @@ mod tests {
                     let (measured, bytes) = measure(&kinds, &counts, frames);
                     assert!(measured == time && bytes <= budget);
                 }
+                // Blocks are interchangeable, so counts say as much as assignments.
+                let counted = every(&kinds, frames, budget, 100_000).expect("small kinds");
+                let mut counted: Vec<(u64, u64)> =
+                    counted.iter().map(|c| measure(&kinds, c, frames)).collect();
+                let mut assigned: Vec<(u64, u64)> = all.iter().filter(|x| x.1 <= budget).copied().collect();
+                counted.sort_unstable();
+                assigned.sort_unstable();
+                counted.dedup();
+                assigned.dedup();
+                assert_eq!(counted, assigned);
             }
             let least = measure(&kinds, &leanest(&kinds, frames), frames).1;
             assert_eq!(Some(least), all.iter().map(|x| x.1).min(), "{kinds:?}");

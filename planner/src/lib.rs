@@ -38,9 +38,12 @@
 
 mod block;
 mod bounds;
+#[cfg(test)]
+mod brute;
 mod candidate;
 mod chain;
 mod closed_form;
+mod cut;
 mod eliminate;
 mod explain;
 mod family;
@@ -50,15 +53,19 @@ mod milp;
 mod no_fit;
 mod pricing;
 mod problem;
+#[cfg(test)]
+mod random;
 mod reach;
 mod report;
 mod search;
+pub mod shard;
 mod solo;
 mod solve;
 mod space;
 mod stages;
 mod timing;
 mod values;
+mod variants;
 mod work;
 
 pub use block::Spec;

@@ -7,8 +7,8 @@ use crate::eliminate::{Graph, NEVER};
 use crate::problem::{Outcome, Problem};
 use good_lp::variable::UnsolvedProblem;
 use good_lp::{
-    Expression, ProblemVariables, ResolutionError, Solution as _, SolutionStatus, SolverModel, Variable,
-    constraint, variable,
+    Constraint, Expression, ProblemVariables, ResolutionError, Solution as _, SolutionStatus, SolverModel,
+    Variable, constraint, variable,
 };
 
 /// Pure Rust, on one thread, to proof.
@@ -31,15 +31,15 @@ fn solver(problem: UnsolvedProblem) -> impl SolverModel<Error = ResolutionError>
 }
 
 /// Largest cost the solver sees, and the size of the memory budget: its tolerances are absolute (1e-10 to 1e-7).
-const SCALE: f64 = 1e6;
+pub(crate) const SCALE: f64 = 1e6;
 
 /// Most edge variables microlp is given: 3,500 take it half a second to a second, 15,000 up to a minute (measured on
 /// blocks whose attention and MLP read one norm, on one core).
 #[cfg(not(feature = "highs"))]
-const MOST_COLUMNS: usize = 5_000;
+pub(crate) const MOST_COLUMNS: usize = 5_000;
 /// Most edge variables HiGHS is given (`notes/planning.md`: 70,000 solve in seconds, 800,000 do not).
 #[cfg(feature = "highs")]
-const MOST_COLUMNS: usize = 200_000;
+pub(crate) const MOST_COLUMNS: usize = 200_000;
 
 /// What the solver made of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,13 +134,7 @@ pub(crate) fn milp(graph: &Graph, budget: Option<u64>, start: Option<&[u32]>) ->
         });
         rows.push(constraint!(bytes.sum::<Expression>() <= budget as f64 * unit));
     }
-    let mut model = variables.minimise(cost).using(solver);
-    for row in rows {
-        model.add_constraint(row);
-    }
-    match model.solve() {
-        // Stopped before the proof, by a limit of the solver's own.
-        Ok(found) if matches!(found.status(), SolutionStatus::TimeLimit) => Answer::Unknown,
+    match minimum(variables, cost, rows) {
         Ok(found) => {
             let mut choice = vec![0; graph.alive.len()];
             for k in alive {
@@ -151,8 +145,36 @@ pub(crate) fn milp(graph: &Graph, budget: Option<u64>, start: Option<&[u32]>) ->
             }
             Answer::Choice(choice)
         }
-        Err(ResolutionError::Infeasible) => Answer::None,
-        Err(_) => Answer::Unknown,
+        Err(Refused::Infeasible) => Answer::None,
+        Err(Refused::Unknown) => Answer::Unknown,
+    }
+}
+
+/// Why a programme has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Nothing meets its rows.
+    Infeasible,
+    /// The solver failed, or stopped before its proof.
+    Unknown,
+}
+
+/// The least cost under these rows, proved.
+pub(crate) fn minimum(
+    variables: ProblemVariables,
+    cost: Expression,
+    rows: Vec<Constraint>,
+) -> Result<impl good_lp::Solution, Refused> {
+    let mut model = variables.minimise(cost).using(solver);
+    for row in rows {
+        model.add_constraint(row);
+    }
+    match model.solve() {
+        // Stopped before the proof, by a limit of the solver's own.
+        Ok(found) if matches!(found.status(), SolutionStatus::TimeLimit) => Err(Refused::Unknown),
+        Ok(found) => Ok(found),
+        Err(ResolutionError::Infeasible) => Err(Refused::Infeasible),
+        Err(_) => Err(Refused::Unknown),
     }
 }
 

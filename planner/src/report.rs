@@ -27,7 +27,7 @@ pub(crate) fn search(search: &Search<'_>, best: &[usize]) -> SearchReport {
             peak_memory_bytes: s.peak() + reserved,
         }
     };
-    let gap = best.first().and_then(|k| entries[*k].fits()).map_or(0, |s| s.gap);
+    let gap = best.first().and_then(|k| entries[*k].fits()).map_or(0, Solved::step_gap);
     SearchReport {
         candidates: entries.len() as u64,
         pruned: entries.iter().filter(|e| e.rejected.is_some()).count() as u64,

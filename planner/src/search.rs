@@ -2,7 +2,7 @@
 //! every point left is bounded by the k-th best closed form. The invariant: the result depends on the job alone, not on
 //! threads, because batches are fixed, results are collected in order and ties resolve by the order of points.
 
-use crate::candidate::{Fate, Solved, solve_point, tighten};
+use crate::candidate::{Fate, Scenario, Solved, solve_point, tighten};
 use crate::explain::why;
 use crate::ground::{Families, Ground};
 use crate::no_fit;
@@ -163,7 +163,10 @@ impl<'g> Search<'g> {
             let solve = |k: &usize| {
                 let point = self.entries[*k].point;
                 match families.of(&point) {
-                    Some(family) => solve_point(&self.ground.scenario(point, family)),
+                    Some(family) => {
+                        let scene = self.ground.scenario(point, family);
+                        solve_point(&Scenario { beat: worst.unwrap_or(u64::MAX), ..scene })
+                    }
                     None => (Fate::Impossible("the tensor between blocks does not divide".into()), 0),
                 }
             };

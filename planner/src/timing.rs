@@ -2,69 +2,59 @@
 //! micro-batch, as lowering lists it. The invariant: what a stage synchronises and updates are its own parameters, and
 //! where replicas split their states each updates its piece and gathers the others'.
 
-use crate::chain::Chain;
+use crate::chain::{Chain, Own};
 use crate::closed_form::StageTime;
-use crate::family::Level;
 use crate::work::Step;
 use meshwright_algebra::Scope;
 use meshwright_ir::program::{CollectiveKind, Kernel};
-use meshwright_ir::{Axis, AxisSet, DType, StagePlan};
+use meshwright_ir::{Axis, AxisSet, DType, Storage};
 use std::collections::BTreeMap;
 
 impl Chain<'_, '_> {
-    /// Times of a stage whose blocks take these versions.
-    pub(crate) fn stage_time(&self, stage: usize, plan: &StagePlan, versions: &[usize]) -> StageTime {
+    /// Times of blocks `first..end` as a stage, which take these versions.
+    pub(crate) fn time_of(&self, stage: usize, first: usize, end: usize, versions: &[usize]) -> StageTime {
         let scene = self.scene();
         let step = Step::of(&scene.job.training, scene.point.pieces());
-        let (first, end) = (plan.first as usize, (plan.first + plan.blocks) as usize);
-        let blocks: Vec<&Level> = (first..end).map(|k| self.level(k, versions[k])).collect();
-        let prices = scene.prices;
-        let time = |k: &Kernel| prices.kernel(k);
-        let mut norm = 0;
-        let mut sync = vec![];
-        let mut updates = vec![];
-        for k in first..end {
-            let groups = self.groups(scene.blocks[k], &scene.blocks[first..end]);
-            let mut update = 0;
-            for ((_, pieces), members) in &groups {
-                let all: u64 = members.iter().map(|p| p.elements).sum();
-                norm += step.norm(all / pieces, &time);
-                let each = members.iter().map(|p| step.update_kernel(p.elements / pieces, p.decays, &time));
-                update += each.sum::<u64>();
-            }
-            let elements = |members: &[&Scope]| members.iter().map(|p| p.elements).sum();
-            let summed = groups.iter().map(|((axes, n), m)| step.sync(*axes, elements(m), *n > 1, prices));
-            sync.push(summed.sum());
-            let split = groups.iter().filter(|((_, n), _)| *n > 1);
-            let gathers = split.map(|(_, m)| step.gather(elements(m), prices)).sum();
-            updates.push((update, gathers));
-        }
-        norm += self.tied_sum(stage, &scene.blocks[first..end]);
+        let blocks = || (first..end).zip(versions).map(|(k, v)| self.level(k, *v));
+        let own = || scene.blocks[first..end].iter().map(|c| self.own_of(*c as usize, first, end));
+        let mut norm = own().map(|o| o.norm).sum::<u64>() + self.tied_sum(stage, &scene.blocks[first..end]);
         if step.clips {
             let axes = norm_axes(scene.point.zero, |a| scene.point.degree(a));
-            norm += prices.collective(CollectiveKind::AllReduceSum, axes, 1, DType::F32);
+            norm += scene.prices.collective(CollectiveKind::AllReduceSum, axes, 1, DType::F32);
         }
         StageTime {
-            forward: blocks.iter().map(|b| b.forward).sum(),
-            backward: blocks.iter().map(|b| b.backward).collect(),
-            compute: blocks.iter().map(|b| b.compute).sum(),
-            sync,
+            forward: blocks().map(|b| b.forward).sum(),
+            backward: blocks().map(|b| b.backward).collect(),
+            compute: blocks().map(|b| b.compute).sum(),
+            sync: own().map(|o| o.sync).collect(),
             norm,
-            update: finished(&updates),
+            update: finished(own().map(|o| (o.update, o.gather))),
         }
     }
 
-    /// Parameters that a block of a stage owns, by the axes they are summed over and the pieces they are split into.
-    fn groups(&self, class: u32, run: &[u32]) -> BTreeMap<(AxisSet, u64), Vec<&Scope>> {
-        let (model, mesh) = (&self.scene().job.model, &self.scene().point.mesh);
-        let mut groups: BTreeMap<(AxisSet, u64), Vec<&Scope>> = BTreeMap::new();
-        for (p, storage) in self.classes[class as usize].params().iter().zip(&self.storage[class as usize]) {
-            let owner = p.tied.as_ref().and_then(|t| model.tied_to(t)).map(|o| o.0);
-            if owner.is_none_or(|o| o == class || !run.contains(&o)) {
-                groups.entry((p.sync, storage.pieces(mesh))).or_default().push(p);
-            }
+    /// What a step does to these parameters of a block: those that are summed over the same axes and stored alike together.
+    pub(crate) fn own(&self, params: &[(&Scope, Storage)]) -> Own {
+        let scene = self.scene();
+        let (step, prices) = (Step::of(&scene.job.training, scene.point.pieces()), scene.prices);
+        let time = |k: &Kernel| prices.kernel(k);
+        let mut groups: BTreeMap<(AxisSet, Storage), Vec<&Scope>> = BTreeMap::new();
+        for (p, storage) in params {
+            groups.entry((p.sync, *storage)).or_default().push(*p);
         }
-        groups
+        let stored = |whole: bool| {
+            self.states(params.iter().map(|(p, s)| (*p, if whole { Storage::WHOLE } else { *s })))
+        };
+        let mut own = Own { states: [stored(false), stored(true)], ..Own::default() };
+        for ((axes, storage), members) in groups {
+            let pieces = storage.pieces(&scene.point.mesh);
+            let all: u64 = members.iter().map(|p| p.elements).sum();
+            let update = |p: &&Scope| step.update_kernel(p.elements / pieces, p.decays, &time);
+            own.sync += step.sync(axes, all, pieces > 1, prices);
+            own.norm += step.norm(all / pieces, &time);
+            own.update += members.iter().map(update).sum::<u64>();
+            own.gather += if pieces > 1 { step.gather(all, prices) } else { 0 };
+        }
+        own
     }
 
     /// Summing the gradient of a tied parameter over the first and the last stage, on both of them.
@@ -93,11 +83,11 @@ fn norm_axes(zero: bool, degree: impl Fn(Axis) -> u32) -> AxisSet {
 
 /// When updates and gathers of all blocks are done: kernels follow each other, and each block's gather follows its
 /// update and the gather before.
-fn finished(updates: &[(u64, u64)]) -> u64 {
+fn finished(updates: impl Iterator<Item = (u64, u64)>) -> u64 {
     let (mut updated, mut gathered) = (0u64, 0u64);
     for (update, gather) in updates {
         updated += update;
-        if *gather > 0 {
+        if gather > 0 {
             gathered = gathered.max(updated) + gather;
         }
     }

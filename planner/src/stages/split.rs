@@ -78,6 +78,7 @@ fn even(n: usize, stages: usize, most: u64, cost_of: &Cost<'_>) -> Vec<StagePlan
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     fn sizes(times: &[u64], stages: usize, fits: &dyn Fn(usize, usize, usize) -> bool) -> Option<Vec<u32>> {
         cut(times, stages, fits).map(|cut| cut.iter().map(|s| s.blocks).collect())
@@ -96,11 +97,8 @@ mod tests {
 
     #[test]
     fn the_slowest_stage_is_as_fast_as_any_cut_makes_it() {
-        let mut seed = 7u64;
-        let mut random = |n: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % n
-        };
+        let mut r = Random(7);
+        let mut random = |n: u64| r.below(n);
         for _ in 0..200 {
             let times: Vec<u64> = (0..1 + random(8)).map(|_| 1 + random(20)).collect();
             let limit = 1 + random(6) as usize;
