@@ -12,4 +12,5 @@ mod plans;
 mod planted;
 mod planting;
 mod scale;
+mod validate;
 mod whatif;
