@@ -6,7 +6,7 @@ use meshwright_ir::program::{Checked, Program};
 use meshwright_ir::{Plan, Trace};
 use serde::Serialize;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Largest file that is read: a plan of a thousand stages is far smaller.
@@ -29,6 +29,29 @@ pub fn read(path: &Path) -> Result<String, Failure> {
     let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("{name}: {e}"), "make it readable"))?;
     String::from_utf8(bytes)
         .map_err(|_| Failure::new(format!("{name} is not text"), "name a plan, program, trace or job file"))
+}
+
+/// Largest document that is unpacked: the largest published sharding problem has some 300 MB.
+const UNPACKED: u64 = 8 << 30;
+
+/// Reads a file's bytes, unpacked if they are gzip.
+pub fn read_bytes(path: &Path) -> Result<Vec<u8>, Failure> {
+    let name = path.display();
+    let found = std::fs::metadata(path)
+        .map_err(|e| Failure::new(format!("{name}: {e}"), "name a file that exists"))?;
+    if found.is_dir() {
+        return Err(Failure::new(format!("{name} is a folder"), "name a file"));
+    }
+    let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("{name}: {e}"), "make it readable"))?;
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(bytes);
+    }
+    let mut unpacked = Vec::new();
+    let mut unpack = flate2::read::MultiGzDecoder::new(bytes.as_slice()).take(UNPACKED);
+    let broken =
+        |e| Failure::new(format!("{name}: no gzip that can be unpacked: {e}"), "pack it anew with gzip");
+    unpack.read_to_end(&mut unpacked).map_err(broken)?;
+    Ok(unpacked)
 }
 
 /// Writes a file whole or not at all. A link is followed; what is no file at all (a pipe, `/dev/null`) is written as it is.

@@ -11,6 +11,7 @@ mod fields;
 pub mod files;
 pub mod host;
 pub mod load;
+pub mod validate;
 pub mod what_if;
 
 pub use change::Change;

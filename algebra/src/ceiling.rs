@@ -75,12 +75,31 @@ fn of_op(op: &Op, batch: u64, sequence: u64) -> Ceiling {
         Op::Attention { heads, head_dim, .. } => {
             14.0 * tokens * sequence as f64 * *heads as f64 * *head_dim as f64
         }
+        Op::LatentAttention { heads, nope, rotary, value, .. } => {
+            14.0 * tokens * sequence as f64 * *heads as f64 * (nope + rotary + value) as f64
+        }
+        Op::Index { heads, head_dim, .. } => {
+            6.0 * tokens * sequence as f64 * *heads as f64 * *head_dim as f64
+        }
+        Op::ExpertLinear { top_k, input, output, .. } => {
+            6.0 * tokens * *top_k as f64 * *input as f64 * *output as f64
+        }
         Op::Embedding { .. }
         | Op::Bias { .. }
         | Op::Norm { .. }
         | Op::Rope { .. }
         | Op::Activation { .. }
         | Op::Gate { .. }
+        | Op::Scale { .. }
+        | Op::Spread { .. }
+        | Op::Gain { .. }
+        | Op::Route { .. }
+        | Op::Dispatch { .. }
+        | Op::ExpertBias { .. }
+        | Op::Combine { .. }
+        | Op::Conv { .. }
+        | Op::Scan { .. }
+        | Op::Input { .. }
         | Op::Dropout { .. }
         | Op::Add { .. }
         | Op::CrossEntropy { .. } => 0.0,
@@ -96,7 +115,7 @@ mod tests {
     use super::*;
     use crate::kernel_work;
     use meshwright_ir::program::{Kernel, OpKernel, Pass};
-    use meshwright_ir::{AxisSet, DType};
+    use meshwright_ir::{AxisSet, DType, ScanKind};
 
     #[test]
     fn no_kernel_counts_more() {
@@ -109,6 +128,11 @@ mod tests {
             "dropout[width=96 rate=0.1 site=0]".parse().unwrap(),
             Op::CrossEntropy { vocab: 300 },
             Op::Add { width: 96 },
+            Op::LatentAttention { heads: 4, nope: 16, rotary: 8, value: 12, top: None },
+            Op::Dispatch { width: 96, experts: 5, top_k: 2 },
+            Op::ExpertLinear { experts: 5, top_k: 2, input: 96, output: 64 },
+            Op::Combine { width: 96, experts: 5, top_k: 2 },
+            Op::Scan { kind: ScanKind::Ssd, heads: 4, head_dim: 8, state: 16, groups: 2 },
         ];
         for op in ops {
             let expr = Expr::of(&op);

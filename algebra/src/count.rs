@@ -58,18 +58,40 @@ fn op_work(k: &OpKernel) -> Work {
     let x = &k.extents;
     let (batch, sequence) = (x[0], x[1]);
     let class = match (&k.op, k.pass) {
-        (Op::Linear { .. }, _) => WorkClass::Matmul,
-        (Op::Attention { .. }, Pass::Forward) => WorkClass::Attention,
-        (Op::Attention { .. }, _) => WorkClass::AttentionBackward,
+        (Op::Linear { .. } | Op::ExpertLinear { .. }, _) => WorkClass::Matmul,
+        (Op::Attention { .. } | Op::LatentAttention { .. } | Op::Index { .. }, Pass::Forward) => {
+            WorkClass::Attention
+        }
+        (Op::Attention { .. }, Pass::BackwardWeight) => WorkClass::Memory,
+        (Op::Attention { .. } | Op::LatentAttention { .. } | Op::Index { .. }, _) => {
+            WorkClass::AttentionBackward
+        }
         (Op::Embedding { .. }, _) => WorkClass::Embedding,
         (Op::Norm { .. }, _) => WorkClass::Norm,
         (Op::Rope { .. }, _) => WorkClass::Rope,
         (Op::Activation { .. } | Op::Gate { .. }, _) => WorkClass::Activation,
-        (Op::Bias { .. } | Op::Dropout { .. } | Op::Add { .. }, _) => WorkClass::Memory,
+        (
+            Op::Bias { .. }
+            | Op::Scale { .. }
+            | Op::Spread { .. }
+            | Op::Gain { .. }
+            | Op::Route { .. }
+            | Op::Dispatch { .. }
+            | Op::ExpertBias { .. }
+            | Op::Combine { .. }
+            | Op::Conv { .. }
+            | Op::Scan { .. }
+            | Op::Input { .. }
+            | Op::Dropout { .. }
+            | Op::Add { .. },
+            _,
+        ) => WorkClass::Memory,
         (Op::CrossEntropy { .. }, _) => WorkClass::Loss,
     };
     let flops = match &k.op {
         Op::Linear { .. } => 2 * batch * sequence * x[2] * x[3],
+        // A gradient of what attention learns is summed from scores made again.
+        Op::Attention { .. } if k.pass == Pass::BackwardWeight => 0,
         Op::Attention { heads, kv_heads, head_dim, causal, window, core, .. } => {
             // Two products forward (scores, values); backward four gradients and, where they were not kept, the scores
             // again. Only a fused core leaves out the pairs that it masks.
@@ -80,6 +102,20 @@ fn op_work(k: &OpKernel) -> Work {
             let products = if k.pass == Pass::Forward { 2 } else { backward };
             2 * products * batch * (x[2] * heads / kv_heads) * head_dim * pairs
         }
+        Op::LatentAttention { nope, rotary, value, top, .. } => {
+            // Scores over keys, values over values: one of each forward; backward makes the scores again, and two gradients each.
+            let (of_keys, of_values) = if k.pass == Pass::Forward { (1, 1) } else { (3, 2) };
+            let pairs = attended_pairs(sequence, true, None).min(top.map_or(u64::MAX, |t| t * sequence));
+            2 * batch * x[2] * pairs * (of_keys * (nope + rotary) + of_values * value)
+        }
+        Op::Index { head_dim, .. } => {
+            let products = if k.pass == Pass::Forward { 1 } else { 2 };
+            2 * products * batch * x[2] * head_dim * attended_pairs(sequence, true, None)
+        }
+        Op::ExpertLinear { experts, top_k, input, output } => {
+            let copies = (batch * sequence * top_k * x[2]).div_ceil(*experts);
+            2 * copies * input * output
+        }
         Op::Embedding { .. }
         | Op::Bias { .. }
         | Op::Norm { .. }
@@ -87,6 +123,17 @@ fn op_work(k: &OpKernel) -> Work {
         | Op::Dropout { .. }
         | Op::Activation { .. }
         | Op::Gate { .. } => 0,
+        // Recurrences and short convolutions run on vector units, whose time is that of the bytes.
+        Op::Scale { .. }
+        | Op::Spread { .. }
+        | Op::Gain { .. }
+        | Op::Route { .. }
+        | Op::Dispatch { .. }
+        | Op::ExpertBias { .. }
+        | Op::Combine { .. }
+        | Op::Conv { .. }
+        | Op::Scan { .. }
+        | Op::Input { .. } => 0,
         Op::Add { .. } | Op::CrossEntropy { .. } => 0,
     };
     let bytes = match (&k.op, k.pass) {
@@ -142,6 +189,21 @@ pub fn model_flops(model: &Model, sequence: u64) -> (Flops, Flops) {
         Op::Attention { heads, head_dim, window, .. } => {
             4 * window.unwrap_or(sequence).min(sequence) * heads * head_dim
         }
+        Op::LatentAttention { heads, nope, rotary, value, top } => {
+            2 * top.unwrap_or(sequence).min(sequence) * heads * (nope + rotary + value)
+        }
+        Op::Index { heads, head_dim, .. } => 2 * sequence * heads * head_dim,
+        Op::ExpertLinear { top_k, input, output, .. } => 2 * top_k * input * output,
+        Op::Scale { .. }
+        | Op::Spread { .. }
+        | Op::Gain { .. }
+        | Op::Route { .. }
+        | Op::Dispatch { .. }
+        | Op::ExpertBias { .. }
+        | Op::Combine { .. }
+        | Op::Conv { .. }
+        | Op::Scan { .. }
+        | Op::Input { .. } => 0,
         Op::Embedding { .. }
         | Op::Bias { .. }
         | Op::Norm { .. }

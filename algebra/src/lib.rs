@@ -10,6 +10,7 @@ mod count;
 mod expand;
 mod expr;
 mod memory;
+mod per_token;
 mod recompute;
 pub mod schedules;
 mod signature;
@@ -27,6 +28,7 @@ pub use memory::{
     ALIGNMENT, BlockPlace, GradientGroup, ParamPlace, Scattered, StageBlock, StageMemory, StageShape,
     accumulates, gradient_groups, stage_memory,
 };
+pub use per_token::{Convention, PerToken, per_token};
 pub use recompute::recompute;
 pub use signature::{Signature, Slot, gradient_aliases, signature};
 pub use storage::{may_store, storages, storages_of};

@@ -44,6 +44,8 @@ pub fn signature(op: &Op, pass: Pass) -> Option<Signature> {
         slots.extend(params.iter().map(|p| Param(*p)));
         slots
     };
+    let inputs = || 0..op.arity() as u8;
+    let kept = || (0..Expr::of(op).aux.len() as u8).map(Aux);
     let gradients = || params.iter().map(|p| ParamGradient(*p)).collect::<Vec<_>>();
     let ids = |mut slots: Vec<Slot>| {
         if Expr::reads_ids(op) {
@@ -59,53 +61,101 @@ pub fn signature(op: &Op, pass: Pass) -> Option<Signature> {
             some(vec![Input(0), Ids, Aux(0), Aux(1)], vec![InputGradient(0)])
         }
         (_, Pass::Max | Pass::Sum) => None,
-        (Op::Attention { .. }, Pass::Forward) => {
-            let kept = (0..Expr::of(op).aux.len() as u8).map(Aux);
-            some(vec![Input(0), Input(1), Input(2)], [Output].into_iter().chain(kept).collect())
+        (Op::Attention { .. } | Op::LatentAttention { .. }, Pass::Forward) => {
+            some(with_params(inputs().map(Input).collect()), [Output].into_iter().chain(kept()).collect())
         }
-        (Op::Attention { core, .. }, Pass::BackwardInput) => {
-            let kept = (0..Expr::of(op).aux.len() as u8).map(Aux);
-            let inputs = [OutputGradient, Input(0), Input(1), Input(2)].into_iter();
+        // What attention learns gets its gradient where the scores are made again. A choice of keys gets zeros.
+        (Op::Attention { .. } | Op::LatentAttention { .. }, Pass::BackwardInput) => {
             // A core that keeps the softmax has no use for the output.
-            let output = (*core == AttentionCore::Fused).then_some(Output);
+            let eager = matches!(op, Op::Attention { core: AttentionCore::Eager, .. });
+            let reads = [OutputGradient].into_iter().chain(inputs().map(Input));
+            let output = (!eager).then_some(Output);
             some(
-                inputs.chain(output).chain(kept).collect(),
-                vec![InputGradient(0), InputGradient(1), InputGradient(2)],
+                with_params(reads.chain(output).chain(kept()).collect()),
+                inputs().map(InputGradient).collect(),
             )
+        }
+        (Op::Index { .. }, Pass::BackwardInput) => some(
+            std::iter::once(OutputGradient).chain(inputs().map(Input)).collect(),
+            inputs().map(InputGradient).collect(),
+        ),
+        (Op::Attention { .. }, Pass::BackwardWeight) if !params.is_empty() => {
+            some(with_params(vec![OutputGradient, Input(0), Input(1), Input(2), Output, Aux(0)]), gradients())
         }
         (Op::Dropout { .. }, Pass::Forward) => some(vec![Input(0)], vec![Output, Aux(0)]),
         (Op::Dropout { .. }, Pass::BackwardInput) => {
             some(vec![OutputGradient, Aux(0)], vec![InputGradient(0)])
         }
-        (_, Pass::Forward) => {
-            let inputs = (0..op.arity() as u8).map(Input).collect();
-            some(ids(with_params(inputs)), vec![Output])
-        }
+        (_, Pass::Forward) => some(ids(with_params(inputs().map(Input).collect())), vec![Output]),
         (Op::Embedding { .. }, Pass::BackwardWeight) => some(ids(vec![OutputGradient]), gradients()),
+        (Op::Norm { .. }, Pass::BackwardWeight) if params.is_empty() => None,
         (Op::Linear { .. } | Op::Norm { .. }, Pass::BackwardWeight) => {
             some(vec![OutputGradient, Input(0)], gradients())
         }
-        (Op::Bias { .. }, Pass::BackwardWeight) => some(vec![OutputGradient], gradients()),
-        (Op::Linear { .. }, Pass::BackwardInput) => {
-            some(vec![OutputGradient, Param(0)], vec![InputGradient(0)])
+        (Op::Gain { .. } | Op::ExpertLinear { .. } | Op::Conv { .. }, Pass::BackwardWeight) => {
+            some(vec![OutputGradient, Input(0)], gradients())
         }
+        (Op::Bias { .. } | Op::ExpertBias { .. }, Pass::BackwardWeight) => {
+            some(vec![OutputGradient], gradients())
+        }
+        (
+            Op::Linear { .. } | Op::Gain { .. } | Op::ExpertLinear { .. } | Op::Conv { .. },
+            Pass::BackwardInput,
+        ) => some(vec![OutputGradient, Param(0)], vec![InputGradient(0)]),
+        // Only the scale matters to the gradient; a plain norm has none.
         (Op::Norm { .. }, Pass::BackwardInput) => {
-            some(vec![OutputGradient, Input(0), Param(0)], vec![InputGradient(0)])
+            let scale = params.first().map(|p| Param(*p));
+            some([OutputGradient, Input(0)].into_iter().chain(scale).collect(), vec![InputGradient(0)])
         }
-        (Op::Rope { .. }, Pass::BackwardInput) => some(vec![OutputGradient], vec![InputGradient(0)]),
+        (Op::Rope { .. } | Op::Scale { .. }, Pass::BackwardInput) => {
+            some(vec![OutputGradient], vec![InputGradient(0)])
+        }
+        // Softmax and sigmoid have their slopes from the weights they made.
+        (Op::Route { .. }, Pass::BackwardInput) => some(vec![OutputGradient, Output], vec![InputGradient(0)]),
+        // The route only says where; its gradient, from here, is zero.
+        (Op::Dispatch { .. }, Pass::BackwardInput) => {
+            some(vec![OutputGradient, Input(1)], vec![InputGradient(0), InputGradient(1)])
+        }
+        (Op::Combine { .. }, Pass::BackwardInput) => {
+            some(vec![OutputGradient, Input(0), Input(1)], vec![InputGradient(0), InputGradient(1)])
+        }
+        // Both gradients of a recurrence need its states, which are made again from the inputs.
+        (Op::Scan { .. }, Pass::BackwardInput) => {
+            let reads = std::iter::once(OutputGradient).chain(inputs().map(Input)).collect();
+            some(with_params(reads), inputs().map(InputGradient).collect())
+        }
+        (Op::Scan { .. }, Pass::BackwardWeight) => {
+            let reads = std::iter::once(OutputGradient).chain(inputs().map(Input)).collect();
+            some(with_params(reads), gradients())
+        }
         (Op::Activation { .. }, Pass::BackwardInput) => {
             some(vec![OutputGradient, Input(0)], vec![InputGradient(0)])
         }
-        (Op::Gate { .. }, Pass::BackwardInput) => {
+        (Op::Gate { .. } | Op::Spread { .. }, Pass::BackwardInput) => {
             some(vec![OutputGradient, Input(0), Input(1)], vec![InputGradient(0), InputGradient(1)])
         }
-        (Op::Embedding { .. } | Op::Bias { .. } | Op::Add { .. }, Pass::BackwardInput) => None,
+        (
+            Op::Embedding { .. }
+            | Op::Bias { .. }
+            | Op::ExpertBias { .. }
+            | Op::Input { .. }
+            | Op::Add { .. },
+            Pass::BackwardInput,
+        ) => None,
         (
             Op::Rope { .. }
             | Op::Attention { .. }
+            | Op::LatentAttention { .. }
+            | Op::Index { .. }
             | Op::Dropout { .. }
             | Op::Activation { .. }
             | Op::Gate { .. }
+            | Op::Scale { .. }
+            | Op::Spread { .. }
+            | Op::Route { .. }
+            | Op::Dispatch { .. }
+            | Op::Combine { .. }
+            | Op::Input { .. }
             | Op::Add { .. }
             | Op::CrossEntropy { .. },
             Pass::BackwardWeight,
@@ -116,7 +166,7 @@ pub fn signature(op: &Op, pass: Pass) -> Option<Signature> {
 /// Whether the gradient of the op's inputs *is* the gradient of its output, so that no kernel makes it.
 pub fn gradient_aliases(op: &Op) -> bool {
     match op {
-        Op::Bias { .. } | Op::Add { .. } => true,
+        Op::Bias { .. } | Op::ExpertBias { .. } | Op::Add { .. } => true,
         Op::Embedding { .. }
         | Op::Linear { .. }
         | Op::Norm { .. }
@@ -125,6 +175,18 @@ pub fn gradient_aliases(op: &Op) -> bool {
         | Op::Dropout { .. }
         | Op::Activation { .. }
         | Op::Gate { .. }
+        | Op::LatentAttention { .. }
+        | Op::Index { .. }
+        | Op::Scale { .. }
+        | Op::Spread { .. }
+        | Op::Gain { .. }
+        | Op::Route { .. }
+        | Op::Dispatch { .. }
+        | Op::ExpertLinear { .. }
+        | Op::Combine { .. }
+        | Op::Conv { .. }
+        | Op::Scan { .. }
+        | Op::Input { .. }
         | Op::CrossEntropy { .. } => false,
     }
 }

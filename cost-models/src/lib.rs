@@ -4,11 +4,13 @@
 
 mod compute;
 mod device;
+mod host;
 mod network;
 mod slowest;
 
 pub use compute::KernelCost;
 pub use device::DeviceTerms;
+pub use host::{dispatches, dispatching, once_per_step};
 pub use network::TransferCost;
 pub use slowest::{LONGEST_STEP_S, Slowest};
 

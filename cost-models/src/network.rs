@@ -73,6 +73,7 @@ impl CostModel {
                 (self.direct_latency(kind, &peers, form.rounds), seconds)
             }
         };
+        let latency = latency + self.cluster().device.host.collective;
         TransferCost { latency, work: Time::from_seconds(seconds), bytes: form.volume(bytes) * 2 }
     }
 

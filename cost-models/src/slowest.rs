@@ -17,6 +17,8 @@ pub struct Slowest {
     link: f64,
     /// Seconds of a message, at the level with the most.
     latency: f64,
+    /// Seconds until a collective begins.
+    start: f64,
     /// Seconds to launch a kernel.
     pub launch: f64,
     /// How many ranks may wait for one device.
@@ -35,6 +37,7 @@ impl Slowest {
             memory: efficiency * core.min(device.memory_bandwidth.get()),
             link: least(&mut cluster.levels.iter().map(|l| l.bandwidth.get() * l.efficiency)),
             latency: cluster.levels.iter().map(|l| l.latency.seconds()).fold(0.0, f64::max),
+            start: device.host.collective.seconds(),
             launch: device.launch.seconds(),
             crowding: f64::from(cluster.ranks_per_device),
         }
@@ -43,7 +46,7 @@ impl Slowest {
     /// Seconds of a transfer among `ranks` by the slowest algorithm: twice round a ring in latency, up and down a tree in
     /// bytes.
     pub fn transfer(&self, bytes: f64, ranks: f64) -> f64 {
-        2.0 * ranks * self.latency + 2.0 * (ranks.log2() + 1.0) * bytes / self.link
+        self.start + 2.0 * ranks * self.latency + 2.0 * (ranks.log2() + 1.0) * bytes / self.link
     }
 
     /// Seconds of a message.

@@ -48,6 +48,7 @@ fn gpus(levels: Vec<Level>) -> Cluster {
             core_bandwidth: None,
             cores: 1,
             launch: Time::micros(5),
+            host: meshwright_ir::Host::default(),
             curves: vec![Curve { class: WorkClass::Matmul, points: vec![(1e9, 0.25), (1e11, 0.75)] }],
             price_per_hour: Some(3.6),
             watts: Some(700.0),

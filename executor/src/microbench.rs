@@ -144,8 +144,14 @@ fn stream_kernels(rows: usize, width: usize) -> Vec<Sample> {
     let (mut m, mut v) = (noise(n), vec![0.5; n]);
     let norm = Norm { kind: Kind::Layer, width, epsilon: 1e-5 };
     let rms = Norm { kind: Kind::Rms, ..norm };
-    let rope =
-        Rope { sequence: rows.min(1024), heads: 4, head_dim: width / 4, theta: 1e4, first_position: 0 };
+    let rope = Rope {
+        sequence: rows.min(1024),
+        heads: 4,
+        head_dim: width / 4,
+        turned: width / 4,
+        theta: 1e4,
+        first_position: 0,
+    };
     let adamw = AdamW { rate: 1e-3, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, decay: 0.1 };
     let shard = embedding::Shard { offset: 0, width };
     let shape = format!("{rows}x{width}");

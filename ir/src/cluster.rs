@@ -69,6 +69,29 @@ impl Curve {
     }
 }
 
+/// What the host's own work costs where a framework issues every op from an interpreter. All zero where it is unknown, or
+/// where kernels were measured together with their launch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// To issue one op of a framework: interpreter, autograd, launches of its kernels.
+    #[serde(default)]
+    pub dispatch: Time,
+    /// Until a collective moves its first byte: launch on every rank, handshakes, skew.
+    #[serde(default)]
+    pub collective: Time,
+    /// Once per step: data, learning rate, scaling, logging, gaps.
+    #[serde(default)]
+    pub step: Time,
+}
+
+impl Host {
+    /// Whether nothing is known of the host.
+    pub fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// One kind of device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -92,6 +115,9 @@ pub struct Device {
     pub cores: u32,
     /// Host time to launch one kernel.
     pub launch: Time,
+    /// Work of the host beside the launches.
+    #[serde(default, skip_serializing_if = "Host::is_unknown")]
+    pub host: Host,
     /// Efficiency by class of kernel; a class without one uses `memory` or 1.
     #[serde(default)]
     pub curves: Vec<Curve>,
@@ -223,7 +249,12 @@ impl Cluster {
             let fix = format!("write a rate per second from 1e6 to {top:e}");
             return Err(Invalid::new(format!("cluster.{field}"), format!("{x:e}"), fix));
         }
-        let mut times = vec![("device.launch".to_string(), device.launch)];
+        let mut times = vec![
+            ("device.launch".to_string(), device.launch),
+            ("device.host.dispatch".to_string(), device.host.dispatch),
+            ("device.host.collective".to_string(), device.host.collective),
+            ("device.host.step".to_string(), device.host.step),
+        ];
         times.extend(self.levels.iter().map(|l| (format!("levels.{}.latency", l.name), l.latency)));
         if let Some((field, time)) = times.into_iter().find(|(_, t)| t.get() > 100_000_000_000) {
             let fix = "write picoseconds: at most 1e11";

@@ -21,7 +21,7 @@ pub mod trace;
 mod trace_views;
 mod units;
 
-pub use cluster::{Cluster, ClusterGraph, Curve, Device, DeviceKind, Level, Vertex, WorkClass};
+pub use cluster::{Cluster, ClusterGraph, Curve, Device, DeviceKind, Host, Level, Vertex, WorkClass};
 pub use document::{HostProfile, ProfileSample};
 pub use dtype::{DType, Precision};
 pub use invalid::Invalid;
@@ -32,8 +32,11 @@ pub use job::{
 pub use layout::Layout;
 pub use load::{AxisLoad, LevelLoad, Load};
 pub use mesh::{Axis, AxisSet, Coords, Mesh};
-pub use model::{BlockClass, BlockRun, Model, Node, Tie, Value};
-pub use op::{ActivationKind, AttentionCore, Dropout, IdSource, Init, NormKind, Op, ParamSpec, Real};
+pub use model::{BlockClass, BlockRun, Model, Node, Tie, Tower, Value};
+pub use op::{
+    ActivationKind, AttentionCore, Dropout, IdSource, Init, InputKind, NormKind, Op, ParamSpec, Real,
+    RouteKind, ScanKind, ScoreBias, Scores, room,
+};
 pub use pin::{Comparison, Pin, PinKey};
 pub use plan::{
     Algorithm, Alternative, Candidate, ClassPlan, Copy, GradientPath, Plan, Prediction, Recompute, Schedule,

@@ -3,118 +3,19 @@
 
 use crate::Invalid;
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
+
+mod kind;
+mod params;
+mod text;
+
+pub use kind::{
+    ActivationKind, AttentionCore, Dropout, IdSource, InputKind, NormKind, Real, RouteKind, ScanKind,
+    ScoreBias, Scores,
+};
+pub use params::{Init, ParamSpec};
 
 /// Largest dim or width that is believed; products of two of them are formed in 128 bits.
 const LARGEST_DIM: u64 = 1 << 32;
-
-/// A float that is part of an op's identity: compared and hashed by its bits, never NaN.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Real(pub f64);
-
-impl PartialEq for Real {
-    fn eq(&self, o: &Self) -> bool {
-        self.0.to_bits() == o.0.to_bits()
-    }
-}
-impl Eq for Real {}
-impl PartialOrd for Real {
-    fn partial_cmp(&self, o: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(o))
-    }
-}
-impl Ord for Real {
-    fn cmp(&self, o: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&o.0)
-    }
-}
-impl std::hash::Hash for Real {
-    fn hash<H: std::hash::Hasher>(&self, h: &mut H) {
-        self.0.to_bits().hash(h)
-    }
-}
-impl fmt::Display for Real {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.0)
-    }
-}
-
-macro_rules! named_enum {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(rename_all = "kebab-case")]
-        pub enum $name { $($(#[$vdoc])* $variant),* }
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.pad(match self { $($name::$variant => $text),* }) }
-        }
-        impl FromStr for $name {
-            type Err = String;
-            fn from_str(s: &str) -> Result<Self, String> {
-                match s { $($text => Ok($name::$variant),)* _ => Err(format!("`{s}` is none of {}", [$($text),*].join(", "))) }
-            }
-        }
-    };
-}
-
-named_enum!(
-    /// What an embedding is looked up by.
-    IdSource {
-        /// Token ids from the data.
-        Tokens = "tokens",
-        /// The position in the sequence.
-        Positions = "positions",
-    }
-);
-named_enum!(
-    /// Which normalisation.
-    NormKind {
-        /// Mean and variance, scale and shift (Ba et al. 2016).
-        Layer = "layer",
-        /// Root mean square, scale only (Zhang and Sennrich 2019).
-        Rms = "rms",
-    }
-);
-named_enum!(
-    /// Which activation function.
-    ActivationKind {
-        /// x Φ(x), exact.
-        Gelu = "gelu",
-        /// GELU by its tanh approximation (GPT-2).
-        GeluTanh = "gelu-tanh",
-        /// x σ(x).
-        Silu = "silu",
-        /// max(x, 0).
-        Relu = "relu",
-    }
-);
-
-named_enum!(
-    /// What attention keeps of its scores for backward.
-    #[derive(Default)]
-    AttentionCore {
-        /// Nothing but their log-sum-exp: they are made again block by block (Dao et al. 2022).
-        #[default]
-        Fused = "fused",
-        /// All of them, as a core of separate kernels does: the softmax, and with dropout its mask and its output
-        /// (Korthikanti et al. 2022, section 4.1; `eager` in transformers).
-        Eager = "eager",
-    }
-);
-
-/// Random zeroing of elements, the others scaled by 1 / (1 - rate). Which ones is a pure function of the run's seed, the
-/// step, the block, the site and the element's place in the global batch, so it does not depend on the layout and comes
-/// out the same when it is computed again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Dropout {
-    /// Share that is zeroed, in (0, 1).
-    pub rate: Real,
-    /// Tells the sites of one block apart.
-    pub site: u32,
-}
 
 /// One op. Activations are `[batch, sequence, width]` row-major unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -166,6 +67,9 @@ pub enum Op {
         head_dim: u64,
         /// Base of the frequencies.
         theta: Real,
+        /// Leading features of each head that turn; all of them unless said otherwise.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turned: Option<u64>,
     },
     /// Scaled dot-product attention core: q `[b,s,heads·d]`, k and v `[b,s,kv_heads·d]` → `[b,s,heads·d]`, never
     /// storing the scores (Dao et al. 2022); keeps the log-sum-exp `[b,heads,s]`.
@@ -180,8 +84,11 @@ pub enum Op {
         causal: bool,
         /// Sliding window in tokens, if any.
         window: Option<u64>,
+        /// What happens to the scores beyond 1/√d.
+        #[serde(default, skip_serializing_if = "Scores::is_plain")]
+        scores: Scores,
         /// What is kept of the scores.
-        #[serde(default, skip_serializing_if = "is_fused")]
+        #[serde(default, skip_serializing_if = "AttentionCore::is_fused")]
         core: AttentionCore,
         /// Dropout of the softmax's output, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -193,6 +100,22 @@ pub enum Op {
         width: u64,
         /// What is dropped.
         dropout: Dropout,
+    },
+    /// Multi-head latent attention core (DeepSeek-AI 2024): q `[b,s,heads·(rotary+nope)]`, keys and values
+    /// `[b,s,heads·(nope+value)]`, one rotary key `[b,s,rotary]` for all heads → `[b,s,heads·value]`. With `top`, also the
+    /// keys that an [`Op::Index`] chose.
+    LatentAttention {
+        /// Heads.
+        heads: u64,
+        /// Features of a head's query and key without positions.
+        nope: u64,
+        /// Features of a head's query, and of the shared key, that turn.
+        rotary: u64,
+        /// Features of a head's value.
+        value: u64,
+        /// Keys that a query attends to, where an indexer chooses them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        top: Option<u64>,
     },
     /// Elementwise function.
     Activation {
@@ -208,6 +131,111 @@ pub enum Op {
         /// Features.
         width: u64,
     },
+    /// Chooses the `top` keys that each query attends to (DeepSeek-V3.2): q `[b,s,heads·head_dim]`, one key `[b,s,head_dim]`
+    /// and a weight per head `[b,s,heads]` → the choice `[b,s,top]`. Its own loss, against what attention sees, trains it.
+    Index {
+        /// Heads of its own.
+        heads: u64,
+        /// Features per head.
+        head_dim: u64,
+        /// Keys chosen.
+        top: u64,
+    },
+    /// `y = factor · x`.
+    Scale {
+        /// Features.
+        width: u64,
+        /// The factor.
+        factor: Real,
+    },
+    /// `y = σ(gate) · x` with one gate `[b,s,1]` for all features.
+    Spread {
+        /// Features.
+        width: u64,
+    },
+    /// `y = x · w[width]`, feature by feature.
+    Gain {
+        /// Features.
+        width: u64,
+        /// Features that must stay together.
+        grain: u64,
+    },
+    /// Router of a mixture of experts: logits `[b,s,experts]` → the weights of the `top_k` chosen, zero for the others.
+    Route {
+        /// Experts.
+        experts: u64,
+        /// Experts a token visits.
+        top_k: u64,
+        /// From logits to weights.
+        kind: RouteKind,
+    },
+    /// Copies each token to the experts of its route: `[b,s,width]` and routes `[b,s,experts]` → `[b,s,experts · room]`,
+    /// in which an expert has room for its even share of the copies (Lepikhin et al. 2020, without dropping).
+    Dispatch {
+        /// Features of a token.
+        width: u64,
+        /// Experts.
+        experts: u64,
+        /// Experts a token visits.
+        top_k: u64,
+    },
+    /// One matrix per expert on the tokens it received: `w[experts, output, input]`.
+    ExpertLinear {
+        /// Experts.
+        experts: u64,
+        /// Experts a token visits.
+        top_k: u64,
+        /// Input features.
+        input: u64,
+        /// Output features.
+        output: u64,
+    },
+    /// One bias per expert on the tokens it received: `b[experts, width]`.
+    ExpertBias {
+        /// Experts.
+        experts: u64,
+        /// Experts a token visits.
+        top_k: u64,
+        /// Features.
+        width: u64,
+    },
+    /// The inverse of [`Op::Dispatch`]: the sum over a token's experts, each times its weight.
+    Combine {
+        /// Features of a token.
+        width: u64,
+        /// Experts.
+        experts: u64,
+        /// Experts a token visits.
+        top_k: u64,
+    },
+    /// Causal convolution along the sequence, each feature for itself: `w[width, kernel]`.
+    Conv {
+        /// Features.
+        width: u64,
+        /// Taps.
+        kernel: u64,
+    },
+    /// Recurrence along the sequence. Selective and SSD read x `[heads·head_dim]`, steps `[heads]`, and B and C
+    /// `[groups·state]`; the delta rule reads q and k `[groups·state]`, v `[heads·head_dim]`, and beta and decay `[heads]`.
+    Scan {
+        /// Which one.
+        kind: ScanKind,
+        /// Heads (channels, where `head_dim` is 1).
+        heads: u64,
+        /// Features per head.
+        head_dim: u64,
+        /// Size of the state behind each feature.
+        state: u64,
+        /// Groups of heads that share what reads and writes the state; divides `heads`.
+        groups: u64,
+    },
+    /// What comes from beside the chain: `[b,s,width]`.
+    Input {
+        /// Features.
+        width: u64,
+        /// Where from.
+        kind: InputKind,
+    },
     /// Residual addition of two tensors.
     Add {
         /// Features.
@@ -220,70 +248,11 @@ pub enum Op {
     },
 }
 
-fn is_fused(core: &AttentionCore) -> bool {
-    *core == AttentionCore::Fused
-}
-
-/// How a parameter starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Init {
-    /// Gaussian with mean zero.
-    Normal {
-        /// Standard deviation.
-        std: Real,
-    },
-    /// All ones.
-    Ones,
-    /// All zeros.
-    Zeros,
-}
-
-/// One parameter of an op.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ParamSpec {
-    /// Name within the op.
-    pub name: &'static str,
-    /// Whole shape.
-    pub shape: Vec<u64>,
-    /// How it starts unless the node says otherwise.
-    pub init: Init,
-    /// Whether weight decay applies (matrices yes; norms and biases no).
-    pub decays: bool,
-}
-
-impl ParamSpec {
-    /// Number of elements.
-    pub fn elements(&self) -> u64 {
-        self.shape.iter().product()
-    }
-}
-
-/// The customary standard deviation of weights (GPT-2, BERT, Llama configurations: `initializer_range`).
-const WEIGHT_STD: Real = Real(0.02);
-
 impl Op {
     /// Fused attention without dropout.
     pub fn attention(heads: u64, kv_heads: u64, head_dim: u64, causal: bool, window: Option<u64>) -> Self {
-        let core = AttentionCore::Fused;
-        Op::Attention { heads, kv_heads, head_dim, causal, window, core, dropout: None }
-    }
-
-    /// What the op drops at random, if anything.
-    pub fn dropout(&self) -> Option<Dropout> {
-        match self {
-            Op::Attention { dropout, .. } => *dropout,
-            Op::Dropout { dropout, .. } => Some(*dropout),
-            Op::Embedding { .. }
-            | Op::Linear { .. }
-            | Op::Bias { .. }
-            | Op::Norm { .. }
-            | Op::Rope { .. }
-            | Op::Activation { .. }
-            | Op::Gate { .. }
-            | Op::Add { .. }
-            | Op::CrossEntropy { .. } => None,
-        }
+        let (scores, core) = (Scores::default(), AttentionCore::Fused);
+        Op::Attention { heads, kv_heads, head_dim, causal, window, scores, core, dropout: None }
     }
 
     /// The op's name.
@@ -295,16 +264,29 @@ impl Op {
             Op::Norm { .. } => "norm",
             Op::Rope { .. } => "rope",
             Op::Attention { .. } => "attention",
-            Op::Dropout { .. } => "dropout",
             Op::Activation { .. } => "activation",
             Op::Gate { .. } => "gate",
+            Op::LatentAttention { .. } => "latent-attention",
+            Op::Index { .. } => "index",
+            Op::Scale { .. } => "scale",
+            Op::Spread { .. } => "spread",
+            Op::Gain { .. } => "gain",
+            Op::Route { .. } => "route",
+            Op::Dispatch { .. } => "dispatch",
+            Op::ExpertLinear { .. } => "expert-linear",
+            Op::ExpertBias { .. } => "expert-bias",
+            Op::Combine { .. } => "combine",
+            Op::Conv { .. } => "conv",
+            Op::Scan { .. } => "scan",
+            Op::Input { .. } => "input",
+            Op::Dropout { .. } => "dropout",
             Op::Add { .. } => "add",
             Op::CrossEntropy { .. } => "cross-entropy",
         }
     }
 
     /// Names of the op's indices, in the order that strategies and kernel extents use: b batch, s sequence, i/o input and
-    /// output features, v vocabulary or table rows, e features, h groups of heads that share a key head.
+    /// output features, v vocabulary or table rows, e features, h (groups of) heads, x experts.
     pub fn indices(&self) -> &'static [&'static str] {
         match self {
             Op::Embedding { .. } => &["b", "s", "v", "e"],
@@ -314,9 +296,20 @@ impl Op {
             | Op::Rope { .. }
             | Op::Activation { .. }
             | Op::Gate { .. }
+            | Op::Scale { .. }
+            | Op::Spread { .. }
+            | Op::Gain { .. }
+            | Op::Route { .. }
+            | Op::Conv { .. }
+            | Op::Input { .. }
             | Op::Dropout { .. }
             | Op::Add { .. } => &["b", "s", "e"],
-            Op::Attention { .. } => &["b", "s", "h"],
+            Op::Attention { .. } | Op::LatentAttention { .. } | Op::Index { .. } | Op::Scan { .. } => {
+                &["b", "s", "h"]
+            }
+            Op::Dispatch { .. } | Op::ExpertLinear { .. } | Op::ExpertBias { .. } | Op::Combine { .. } => {
+                &["b", "s", "x"]
+            }
             Op::CrossEntropy { .. } => &["b", "s", "v"],
         }
     }
@@ -339,12 +332,20 @@ impl Op {
                     ("width x groups", width.saturating_mul(*groups)),
                 ]
             }
-            Op::Rope { heads, head_dim, .. } => vec![
+            Op::Rope { heads, head_dim, turned, .. } => vec![
                 ("heads", *heads),
                 ("head_dim", *head_dim),
+                ("turned", turned.unwrap_or(1)),
                 ("heads x head_dim", heads.saturating_mul(*head_dim)),
             ],
-            Op::Attention { heads, kv_heads, head_dim, window, .. } => vec![
+            Op::Attention { heads, kv_heads, head_dim, window, scores, .. } => vec![
+                (
+                    "buckets",
+                    match scores.bias {
+                        ScoreBias::Relative { buckets } => buckets,
+                        ScoreBias::None | ScoreBias::Alibi | ScoreBias::Sinks => 1,
+                    },
+                ),
                 ("heads", *heads),
                 ("kv_heads", *kv_heads),
                 ("head_dim", *head_dim),
@@ -352,51 +353,89 @@ impl Op {
                 ("heads x head_dim", heads.saturating_mul(*head_dim)),
                 ("kv_heads x head_dim", kv_heads.saturating_mul(*head_dim)),
             ],
+            Op::LatentAttention { heads, nope, rotary, value, top } => vec![
+                ("heads", *heads),
+                ("nope", *nope),
+                ("rotary", *rotary),
+                ("value", *value),
+                ("top", top.unwrap_or(1)),
+                ("heads x query", heads.saturating_mul(nope.saturating_add(*rotary))),
+                ("heads x key and value", heads.saturating_mul(nope.saturating_add(*value))),
+            ],
             Op::Activation { width, .. }
             | Op::Gate { width, .. }
+            | Op::Scale { width, .. }
+            | Op::Spread { width }
+            | Op::Input { width, .. }
             | Op::Dropout { width, .. }
             | Op::Add { width } => vec![("width", *width)],
+            Op::Index { heads, head_dim, top } => vec![
+                ("heads", *heads),
+                ("head_dim", *head_dim),
+                ("top", *top),
+                ("heads x head_dim", heads.saturating_mul(*head_dim)),
+            ],
+            Op::Gain { width, grain } => vec![("width", *width), ("grain", *grain)],
+            Op::Conv { width, kernel } => vec![("width", *width), ("kernel", *kernel)],
+            Op::Route { experts, top_k, .. } => vec![("experts", *experts), ("top_k", *top_k)],
+            Op::Dispatch { width, experts, top_k }
+            | Op::Combine { width, experts, top_k }
+            | Op::ExpertBias { experts, top_k, width } => {
+                [routed_dims(*experts, *top_k, *width), vec![("width", *width)]].concat()
+            }
+            Op::ExpertLinear { experts, top_k, input, output } => [
+                routed_dims(*experts, *top_k, *input),
+                routed_dims(*experts, *top_k, *output),
+                vec![
+                    ("input", *input),
+                    ("output", *output),
+                    ("experts x output", experts.saturating_mul(*output)),
+                ],
+            ]
+            .concat(),
+            Op::Scan { heads, head_dim, state, groups, .. } => vec![
+                ("heads", *heads),
+                ("head_dim", *head_dim),
+                ("state", *state),
+                ("groups", *groups),
+                ("heads x head_dim", heads.saturating_mul(*head_dim)),
+                ("groups x state", groups.saturating_mul(*state)),
+                ("heads x state", heads.saturating_mul(*state)),
+            ],
             Op::CrossEntropy { vocab } => vec![("vocab", *vocab)],
         }
     }
 
     /// Real numbers by the name of their field: all must be finite and above 0.
-    fn reals(&self) -> Option<(&'static str, f64)> {
-        match self {
+    fn reals(&self) -> Vec<(&'static str, f64)> {
+        let rate = self.dropout().map(|d| ("rate", d.rate.0));
+        let own = match self {
             Op::Norm { eps, .. } => Some(("eps", eps.0)),
             Op::Rope { theta, .. } => Some(("theta", theta.0)),
-            Op::Attention { .. } | Op::Dropout { .. } => self.dropout().map(|d| ("rate", d.rate.0)),
+            Op::Scale { factor, .. } => Some(("factor", factor.0)),
+            Op::Attention { scores, .. } => scores.softcap.map(|c| ("softcap", c.0)),
             Op::Embedding { .. }
             | Op::Linear { .. }
             | Op::Bias { .. }
+            | Op::LatentAttention { .. }
+            | Op::Index { .. }
+            | Op::Spread { .. }
             | Op::Activation { .. }
             | Op::Gate { .. }
+            | Op::Gain { .. }
+            | Op::Route { .. }
+            | Op::Dispatch { .. }
+            | Op::ExpertLinear { .. }
+            | Op::ExpertBias { .. }
+            | Op::Combine { .. }
+            | Op::Conv { .. }
+            | Op::Scan { .. }
+            | Op::Input { .. }
+            | Op::Dropout { .. }
             | Op::Add { .. }
             | Op::CrossEntropy { .. } => None,
-        }
-    }
-
-    /// Parameters the op owns.
-    pub fn params(&self) -> Vec<ParamSpec> {
-        let normal = Init::Normal { std: WEIGHT_STD };
-        let matrix = |name, shape| ParamSpec { name, shape, init: normal, decays: true };
-        let vector = |name, width, init| ParamSpec { name, shape: vec![width], init, decays: false };
-        match self {
-            Op::Embedding { rows, width, .. } => vec![matrix("table", vec![*rows, *width])],
-            Op::Linear { input, output, .. } => vec![matrix("weight", vec![*output, *input])],
-            Op::Bias { width, .. } => vec![vector("bias", *width, Init::Zeros)],
-            Op::Norm { kind: NormKind::Layer, width, .. } => {
-                vec![vector("gamma", *width, Init::Ones), vector("beta", *width, Init::Zeros)]
-            }
-            Op::Norm { kind: NormKind::Rms, width, .. } => vec![vector("gamma", *width, Init::Ones)],
-            Op::Rope { .. }
-            | Op::Attention { .. }
-            | Op::Dropout { .. }
-            | Op::Activation { .. }
-            | Op::Gate { .. }
-            | Op::Add { .. }
-            | Op::CrossEntropy { .. } => vec![],
-        }
+        };
+        own.into_iter().chain(rate).collect()
     }
 
     /// Sizes of which no count overflows: dims and widths from 1 to 2^32, and reals above 0.
@@ -416,16 +455,29 @@ impl Op {
     /// How many tensors the op reads from other nodes.
     pub fn arity(&self) -> usize {
         match self {
-            Op::Embedding { .. } => 0,
+            Op::Embedding { .. } | Op::Input { .. } => 0,
             Op::Linear { .. }
             | Op::Bias { .. }
             | Op::Norm { .. }
             | Op::Rope { .. }
             | Op::Activation { .. }
+            | Op::Scale { .. }
+            | Op::Gain { .. }
+            | Op::Route { .. }
+            | Op::ExpertLinear { .. }
+            | Op::ExpertBias { .. }
+            | Op::Conv { .. }
             | Op::Dropout { .. }
             | Op::CrossEntropy { .. } => 1,
-            Op::Gate { .. } | Op::Add { .. } => 2,
-            Op::Attention { .. } => 3,
+            Op::Gate { .. }
+            | Op::Spread { .. }
+            | Op::Add { .. }
+            | Op::Dispatch { .. }
+            | Op::Combine { .. } => 2,
+            Op::Attention { .. } | Op::LatentAttention { top: None, .. } | Op::Index { .. } => 3,
+            Op::LatentAttention { top: Some(_), .. } => 4,
+            Op::Scan { kind: ScanKind::Selective | ScanKind::Ssd, .. } => 4,
+            Op::Scan { kind: ScanKind::Delta, .. } => 5,
         }
     }
 
@@ -436,11 +488,26 @@ impl Op {
             | Op::Bias { width, .. }
             | Op::Activation { width, .. }
             | Op::Gate { width, .. }
+            | Op::Scale { width, .. }
+            | Op::Spread { width }
+            | Op::Gain { width, .. }
+            | Op::Conv { width, .. }
+            | Op::Input { width, .. }
+            | Op::Combine { width, .. }
             | Op::Dropout { width, .. }
             | Op::Add { width } => *width,
             Op::Linear { output, .. } => *output,
+            Op::Route { experts, .. } => *experts,
+            Op::Dispatch { width, experts, top_k } | Op::ExpertBias { experts, top_k, width } => {
+                experts * room(*experts, *top_k, *width)
+            }
+            Op::ExpertLinear { experts, top_k, output, .. } => experts * room(*experts, *top_k, *output),
             Op::Norm { width, groups, .. } => width * groups,
-            Op::Rope { heads, head_dim, .. } | Op::Attention { heads, head_dim, .. } => heads * head_dim,
+            Op::Rope { heads, head_dim, .. }
+            | Op::Attention { heads, head_dim, .. }
+            | Op::Scan { heads, head_dim, .. } => heads * head_dim,
+            Op::LatentAttention { heads, value, .. } => heads * value,
+            Op::Index { top, .. } => *top,
             Op::CrossEntropy { .. } => 0,
         }
     }
@@ -448,123 +515,76 @@ impl Op {
     /// Features the op wants of input `k`.
     pub fn input_width(&self, k: usize) -> u64 {
         match self {
-            Op::Embedding { .. } => 0,
+            Op::Embedding { .. } | Op::Input { .. } => 0,
             Op::Linear { input, .. } => *input,
+            Op::Spread { width } => {
+                if k == 0 {
+                    1
+                } else {
+                    *width
+                }
+            }
             Op::Attention { kv_heads, head_dim, .. } if k > 0 => kv_heads * head_dim,
+            Op::LatentAttention { heads, nope, rotary, value, top } => match k {
+                0 => heads * (nope + rotary),
+                1 => heads * (nope + value),
+                2 => *rotary,
+                _ => top.unwrap_or(0),
+            },
+            Op::Index { heads, head_dim, .. } => match k {
+                0 => heads * head_dim,
+                1 => *head_dim,
+                _ => *heads,
+            },
+            Op::Dispatch { width, experts, .. } => {
+                if k == 0 {
+                    *width
+                } else {
+                    *experts
+                }
+            }
+            Op::Combine { width, experts, top_k } => match k {
+                0 => experts * room(*experts, *top_k, *width),
+                _ => *experts,
+            },
+            Op::ExpertLinear { experts, top_k, input, .. } => experts * room(*experts, *top_k, *input),
+            Op::Scan { kind, heads, head_dim, state, groups } => match (kind, k) {
+                (ScanKind::Selective | ScanKind::Ssd, 0) | (ScanKind::Delta, 2) => heads * head_dim,
+                (ScanKind::Selective | ScanKind::Ssd, 1) => *heads,
+                (ScanKind::Selective | ScanKind::Ssd, _) | (ScanKind::Delta, 0 | 1) => groups * state,
+                (ScanKind::Delta, _) => *heads,
+            },
             Op::CrossEntropy { vocab } => *vocab,
             Op::Attention { .. }
             | Op::Bias { .. }
             | Op::Norm { .. }
             | Op::Rope { .. }
-            | Op::Dropout { .. }
             | Op::Activation { .. }
             | Op::Gate { .. }
+            | Op::Scale { .. }
+            | Op::Gain { .. }
+            | Op::Route { .. }
+            | Op::ExpertBias { .. }
+            | Op::Conv { .. }
+            | Op::Dropout { .. }
             | Op::Add { .. } => self.output_width(),
         }
     }
 }
 
-impl fmt::Display for Op {
-    /// `linear[input=64 output=256 input_grain=1 output_grain=16]`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[", self.name())?;
-        match self {
-            Op::Embedding { rows, width, index } => write!(f, "rows={rows} width={width} index={index}")?,
-            Op::Linear { input, output, input_grain, output_grain } => write!(
-                f,
-                "input={input} output={output} input_grain={input_grain} output_grain={output_grain}"
-            )?,
-            Op::Bias { width, grain } => write!(f, "width={width} grain={grain}")?,
-            Op::Norm { kind, width, groups, eps } => {
-                write!(f, "kind={kind} width={width} groups={groups} eps={eps}")?
-            }
-            Op::Rope { heads, head_dim, theta } => {
-                write!(f, "heads={heads} head_dim={head_dim} theta={theta}")?
-            }
-            Op::Attention { heads, kv_heads, head_dim, causal, window, core, dropout } => {
-                write!(
-                    f,
-                    "heads={heads} kv_heads={kv_heads} head_dim={head_dim} causal={causal} window={}",
-                    window.unwrap_or(0)
-                )?;
-                if !is_fused(core) {
-                    write!(f, " core={core}")?;
-                }
-                if let Some(Dropout { rate, site }) = dropout {
-                    write!(f, " rate={rate} site={site}")?;
-                }
-            }
-            Op::Dropout { width, dropout: Dropout { rate, site } } => {
-                write!(f, "width={width} rate={rate} site={site}")?
-            }
-            Op::Activation { kind, width } | Op::Gate { kind, width } => {
-                write!(f, "kind={kind} width={width}")?
-            }
-            Op::Add { width } => write!(f, "width={width}")?,
-            Op::CrossEntropy { vocab } => write!(f, "vocab={vocab}")?,
-        }
-        f.write_str("]")
-    }
+/// Features that a token keeps for each expert when `top_k` copies of `width` features spread evenly over `experts`,
+/// rounded up to whole ones: what a dispatched tensor holds per token is `experts` times this.
+pub fn room(experts: u64, top_k: u64, width: u64) -> u64 {
+    (top_k * width).div_ceil(experts)
 }
 
-impl FromStr for Op {
-    type Err = String;
-    fn from_str(s: &str) -> Result<Self, String> {
-        let (name, rest) =
-            s.strip_suffix(']').and_then(|r| r.split_once('[')).ok_or_else(|| format!("`{s}` is no op"))?;
-        let pairs: Vec<(&str, &str)> = rest.split_whitespace().filter_map(|w| w.split_once('=')).collect();
-        let text = |key: &str| {
-            pairs.iter().find(|p| p.0 == key).map(|p| p.1).ok_or_else(|| format!("op {name} lacks `{key}`"))
-        };
-        let number = |key: &str| -> Result<u64, String> {
-            text(key)?.parse().map_err(|_| format!("op {name}: `{key}` is no number"))
-        };
-        let real = |key: &str| -> Result<Real, String> {
-            let x: f64 = text(key)?.parse().map_err(|_| format!("op {name}: `{key}` is no number"))?;
-            if x.is_finite() { Ok(Real(x)) } else { Err(format!("op {name}: `{key}` is not finite")) }
-        };
-        let given = |key: &str| pairs.iter().any(|p| p.0 == key);
-        let dropout = || -> Result<Dropout, String> {
-            let site = text("site")?.parse().map_err(|_| format!("op {name}: `site` is no number"))?;
-            Ok(Dropout { rate: real("rate")?, site })
-        };
-        Ok(match name {
-            "embedding" => Op::Embedding {
-                rows: number("rows")?,
-                width: number("width")?,
-                index: text("index")?.parse()?,
-            },
-            "linear" => Op::Linear {
-                input: number("input")?,
-                output: number("output")?,
-                input_grain: number("input_grain")?,
-                output_grain: number("output_grain")?,
-            },
-            "bias" => Op::Bias { width: number("width")?, grain: number("grain")? },
-            "norm" => Op::Norm {
-                kind: text("kind")?.parse()?,
-                width: number("width")?,
-                groups: number("groups")?,
-                eps: real("eps")?,
-            },
-            "rope" => {
-                Op::Rope { heads: number("heads")?, head_dim: number("head_dim")?, theta: real("theta")? }
-            }
-            "attention" => Op::Attention {
-                heads: number("heads")?,
-                kv_heads: number("kv_heads")?,
-                head_dim: number("head_dim")?,
-                causal: text("causal")? == "true",
-                window: Some(number("window")?).filter(|w| *w > 0),
-                core: if given("core") { text("core")?.parse()? } else { AttentionCore::Fused },
-                dropout: if given("rate") { Some(dropout()?) } else { None },
-            },
-            "dropout" => Op::Dropout { width: number("width")?, dropout: dropout()? },
-            "activation" => Op::Activation { kind: text("kind")?.parse()?, width: number("width")? },
-            "gate" => Op::Gate { kind: text("kind")?.parse()?, width: number("width")? },
-            "add" => Op::Add { width: number("width")? },
-            "cross-entropy" => Op::CrossEntropy { vocab: number("vocab")? },
-            _ => return Err(format!("`{name}` is no op")),
-        })
-    }
+/// Sizes of a dispatched tensor, for the check that they are believable.
+fn routed_dims(experts: u64, top_k: u64, width: u64) -> Vec<(&'static str, u64)> {
+    let share = top_k.saturating_mul(width).div_ceil(experts.max(1));
+    vec![
+        ("experts", experts),
+        ("top_k", top_k),
+        ("top_k x width", top_k.saturating_mul(width)),
+        ("dispatched width", experts.saturating_mul(share)),
+    ]
 }

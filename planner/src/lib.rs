@@ -58,6 +58,7 @@ mod random;
 mod reach;
 mod report;
 mod search;
+pub mod shard;
 mod solo;
 mod solve;
 mod space;

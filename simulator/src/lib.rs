@@ -59,7 +59,7 @@ fn times(program: &Checked, cost: &CostModel, options: &Options) -> (world::Worl
 
 fn trace(program: &Program, world: &world::World, times: &Times) -> Trace {
     let mut spans = Vec::with_capacity(times.start.len());
-    let mut points = Vec::new();
+    let mut points = Vec::with_capacity(times.start.len());
     for (i, rank) in world.ranks.iter().enumerate() {
         let instances = world.base[i]..world.base[i + 1];
         let (start, end) = (&times.start[instances.clone()], &times.end[instances]);

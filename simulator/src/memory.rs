@@ -3,7 +3,8 @@
 //! both live, so no point exceeds the arena; the checker proved it for every interleaving, this shows it for one.
 
 use crate::order::{Lanes, Order};
-use meshwright_ir::program::Code;
+use crate::tables::NONE;
+use meshwright_ir::program::{Buffer, Code};
 use meshwright_ir::trace::MemoryPoint;
 use meshwright_ir::{Bytes, Time};
 
@@ -41,25 +42,25 @@ pub(crate) fn points(
 fn changes(code: &Code, end: &[u64]) -> (Vec<u64>, Vec<u64>) {
     let n = code.instructions.len();
     let (mut born, mut gone) = (vec![0; n], vec![0; n]);
-    let mut last: Vec<Option<u32>> = vec![None; code.buffers.len()];
+    let mut last = vec![NONE; code.buffers.len()];
     for k in 0..n {
         for b in code.reads(k).iter().chain(code.writes(k)) {
             let last = &mut last[*b as usize];
-            match last {
-                Some(l) if end[*l as usize] > end[k] => {}
-                Some(l) => *l = k as u32,
-                None => {
-                    *last = Some(k as u32);
-                    let buffer = &code.buffers[*b as usize];
-                    born[k] += if buffer.class.is_static() { 0 } else { buffer.bytes().get() };
-                }
+            if *last == NONE {
+                born[k] += passing(&code.buffers[*b as usize]);
+                *last = k as u32;
+            } else if end[*last as usize] <= end[k] {
+                *last = k as u32;
             }
         }
     }
-    for (buffer, last) in code.buffers.iter().zip(last).filter(|(b, _)| !b.class.is_static()) {
-        if let Some(k) = last {
-            gone[k as usize] += buffer.bytes().get();
-        }
+    for (buffer, last) in code.buffers.iter().zip(last).filter(|(_, last)| *last != NONE) {
+        gone[last as usize] += passing(buffer);
     }
     (born, gone)
+}
+
+/// Bytes of a buffer that does not live throughout, as [`Code::static_bytes`] counts.
+fn passing(buffer: &Buffer) -> u64 {
+    if buffer.class.is_static() { 0 } else { buffer.bytes().get() }
 }

@@ -11,8 +11,10 @@ mod plan;
 mod progress;
 mod report;
 mod run;
+mod shard;
 mod simulate;
 mod step_views;
+mod validate;
 mod views;
 mod whatif;
 
@@ -48,6 +50,10 @@ enum Command {
     Cluster(cluster::Arguments),
     /// Say what a plan would do if something were otherwise.
     Whatif(whatif::Arguments),
+    /// Predict measured runs and say how near.
+    Validate(validate::Arguments),
+    /// Solve an iopddl sharding problem.
+    Shard(shard::Arguments),
     /// Not built yet.
     #[command(hide = true)]
     Profile(NotBuilt),
@@ -57,12 +63,6 @@ enum Command {
     /// Not built yet.
     #[command(hide = true)]
     Export(NotBuilt),
-    /// Not built yet.
-    #[command(hide = true)]
-    Validate(NotBuilt),
-    /// Not built yet.
-    #[command(hide = true)]
-    Shard(NotBuilt),
 }
 
 /// Whatever a command that does not exist yet was given.
@@ -98,8 +98,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Profile(a) => not_built("profile", &a),
         Command::Check(a) => not_built("check", &a),
         Command::Export(a) => not_built("export", &a),
-        Command::Validate(a) => not_built("validate", &a),
-        Command::Shard(a) => not_built("shard", &a),
+        Command::Validate(a) => validate::command(a),
+        Command::Shard(a) => shard::command(a),
     };
     match answer {
         Ok(Answer::Yes) => ExitCode::SUCCESS,

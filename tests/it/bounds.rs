@@ -68,7 +68,7 @@ fn gpus(ranks: u32, memory: u64) -> Cluster {
 }
 
 /// A host whose cores ranks share.
-fn host(ranks: u32, cores: u32, memory: u64) -> Cluster {
+pub(crate) fn host(ranks: u32, cores: u32, memory: u64) -> Cluster {
     let text = format!(
         r#"
         name = "host"

@@ -1,10 +1,13 @@
-//! One rank per stage stands for all: what `simulate` does with a large world is, to the picosecond, what it does with
-//! every rank of it.
+//! One rank of each class stands for all: what `simulate` does with a large world is, to the picosecond, what it does with
+//! every rank of it, also where some are slow or share a host. And what its trace file holds.
 
+use crate::bounds;
 use crate::plans::{self, Shape};
 use meshwright_cost_models::CostModel;
+use meshwright_ir::program::Action;
+use meshwright_ir::trace::Span;
 use meshwright_ir::{Plan, Precision, Schedule};
-use meshwright_simulator::{Options, Ranks, simulate};
+use meshwright_simulator::{Options, Partition, Ranks, simulate};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -43,6 +46,71 @@ fn representatives_of_64_ranks_see_the_times_of_all() {
             assert!(memory.eq(&folded.memory), "{case}: memory of the representatives");
         }
     }
+}
+
+/// Every rank of each plan sees what its stand-in sees, whoever is slow.
+#[test]
+fn whoever_is_slow_one_of_each_class_stands_for_all() {
+    let host = bounds::host(64, 24, 64 << 30);
+    for (case, (dp, tp, pp)) in
+        [(4, 8, 2), (16, 4, 2), (8, 2, 4), (32, 2, 1), (2, 8, 8), (6, 4, 3)].into_iter().enumerate()
+    {
+        let plan = plan(dp, tp, pp, case % 2 == 0, Schedule::OneForwardOneBackward);
+        let program = meshwright::lower(&plan).unwrap();
+        let (world, stage) = (dp * tp * pp, dp * tp);
+        let slowed = |hit: &dyn Fn(u32) -> bool| {
+            (0..world).filter(|r| hit(*r)).map(|r| (r, 1.4)).collect::<BTreeMap<u32, f64>>()
+        };
+        let (rank, other) = (world * 5 / 7, world / 3);
+        let cases = [
+            slowed(&|r| r == rank),
+            BTreeMap::from([(rank, 1.4), (other, 2.0)]),
+            slowed(&|r| r / 8 == rank / 8),
+            slowed(&|r| r / stage == pp - 1),
+            slowed(&|r| r % 2 == 1),
+        ];
+        let places = std::iter::once(&plan.job.cluster).chain(Some(&host).filter(|_| world <= 64));
+        for (cluster, slow) in places.flat_map(|c| cases.iter().map(move |s| (c, s))) {
+            let cost = CostModel::new(cluster);
+            let [all, few] =
+                [Ranks::All, Ranks::Representatives].map(|ranks| Options { ranks, slow: slow.clone() });
+            let [whole, folded] = [&all, &few].map(|o| simulate(&program, &cost, o));
+            let partition = Partition::of(&program, &cost, &few);
+            let case = format!("dp={dp} tp={tp} pp={pp} on {}, slow {slow:?}", cluster.name);
+            assert_eq!(whole.step_time, folded.step_time, "{case}");
+            assert!(folded.ranks.len() < whole.ranks.len(), "{case}");
+            let times = |s: &Span| (s.instruction, s.start, s.end);
+            for rank in 0..world {
+                let stand_in = folded.of_rank(partition.representative_of(rank)).iter().map(times);
+                assert!(whole.of_rank(rank).iter().map(times).eq(stand_in), "{case}: rank {rank}");
+            }
+        }
+    }
+}
+
+/// A trace file of every rank is JSON, holds each span and both ends of each message, and is read back the same.
+#[test]
+fn a_trace_file_of_64_ranks_holds_every_span() {
+    let plan = plan(4, 4, 4, true, Schedule::OneForwardOneBackward);
+    let program = meshwright::lower(&plan).unwrap();
+    let trace = meshwright::simulate(&program, &plan.job.cluster, true).unwrap().trace;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trace.json");
+    meshwright::files::write_trace(&file, &program, &trace).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let each = text.len() / trace.spans.len();
+    assert!(each < 280, "{each} bytes for each of {} spans", trace.spans.len());
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let events = json["traceEvents"].as_array().unwrap();
+    let of = |phase: &str| events.iter().filter(|e| e["ph"] == phase).count();
+    let sends = |s: &&Span| {
+        let action = program.code_of(s.rank).instructions[s.instruction as usize].action;
+        matches!(action, Action::Exchange(e) if program.exchanges[e as usize].send.is_some())
+    };
+    let messages = trace.spans.iter().filter(sends).count();
+    assert_eq!((of("X"), of("s"), of("f")), (trace.spans.len(), messages, messages));
+    assert!(messages > 0 && of("C") >= 64);
+    assert_eq!(meshwright::files::read_trace(&file).unwrap(), trace);
 }
 
 #[test]

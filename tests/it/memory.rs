@@ -82,7 +82,8 @@ fn the_reported_peak_is_the_arena_and_covers_the_run() {
     }
     assert!(ran >= 15, "only {ran} plans were run");
     let all = Recompute::ALL.iter().map(Recompute::to_string).chain(["gpipe", "1f1b"].map(String::from));
-    let all = all.chain(StateSharding::ALL.iter().map(StateSharding::to_string));
+    // What searches choose among; `sharding.rs` holds plans that split more to the same.
+    let all = all.chain([StateSharding::None, StateSharding::Zero1].map(|s| s.to_string()));
     let missing: Vec<String> = all.filter(|k| !kinds.contains(k)).collect();
     assert!(missing.is_empty(), "no plan has {missing:?}");
 }

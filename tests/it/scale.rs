@@ -2,9 +2,10 @@
 
 use crate::bounds::{job, simulated};
 use meshwright_cost_models::CostModel;
-use meshwright_ir::{Cluster, Job, Model, Plan, Precision, Recompute, StateSharding};
+use meshwright_ir::{Axis, Cluster, Job, Model, Plan, Precision, Recompute, StateSharding};
 use meshwright_planner::{Verdict, search};
-use meshwright_simulator::{Options, Ranks, simulate};
+use meshwright_simulator::{Options, Partition, Ranks, simulate, step_time};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
@@ -74,8 +75,17 @@ fn gpt3_on_1024_a100() {
 #[test]
 fn four_hundred_billion_on_16384() {
     let job = preset("llama3.1-405b", "h100-sxm", 2048, 8192, 2048, "");
-    let (_, searched, _) = timed(&job, "llama3.1-405b on 16,384 H100");
+    let (plan, searched, _) = timed(&job, "llama3.1-405b on 16,384 H100");
     assert!(searched <= 20.0, "planned in {searched} s");
+    // A slow rank tells three others of each stage apart: those of its two groups, and the rest.
+    let program = meshwright_lowering::lower(&plan).unwrap().check().unwrap();
+    let options = Options { ranks: Ranks::Representatives, slow: BTreeMap::from([(9000, 1.3)]) };
+    let cost = CostModel::new(&job.cluster);
+    let classes = Partition::of(&program, &cost, &options).classes().len() as u32;
+    assert_eq!(classes, 4 * plan.mesh.degree(Axis::Pp));
+    let slow = step_time(&program, &cost, &options).seconds();
+    let even = step_time(&program, &cost, &Options { slow: BTreeMap::new(), ..options }).seconds();
+    assert!(even < slow && slow < 1.3 * even, "{even} s, {slow} s with a slow rank");
     // The layout that its authors trained with (Llama 3, table 4): a program of usual size.
     let job = preset("llama3.1-405b", "h100-sxm", 2048, 8192, 2048, "tp=8,pp=16");
     let (_, _, folded) = timed(&job, "llama3.1-405b on 16,384 H100, tp=8 pp=16");

@@ -3,6 +3,7 @@
 
 use crate::parity::{assert_same_losses, options, run, single};
 use crate::plans::{self, Shape};
+use meshwright::{Change, what_if};
 use meshwright_executor::{Cpu, RunOptions, train};
 use meshwright_ir::{Axis, AxisSet, Bytes, Gathering, Model, Plan, Precision, Recompute, Schedule, Storage};
 
@@ -196,4 +197,45 @@ fn drawn_storages_learn_what_one_rank_learns() {
             assert_same_losses(&format!("{} {degrees} {seed}", model.name), &reference, &run(&plan, 4));
         }
     }
+}
+
+/// Everything that looks at a plan and its program takes a sharded one as it comes.
+#[test]
+fn a_sharded_plan_is_simulated_asked_about_and_drawn() {
+    let plan = plan(&plans::qwen(4), "dp2 fsdp2 tp2 sp", Storage::everything(FSDP));
+    let program = meshwright::lower(&plan).unwrap();
+    let cluster = &plan.job.cluster;
+    let simulated = meshwright::simulate(&program, cluster, true).unwrap();
+    let planned = program.planned_peaks()[0];
+    assert!(simulated.trace.memory.iter().all(|point| point.bytes <= planned));
+    let changes =
+        ["micro_batch=2", "recompute=full", "training.sequence=8", "cluster.levels.link.latency=2x"];
+    let changes: Vec<Change> = changes.iter().map(|c| Change::set(c).unwrap()).collect();
+    let straggler = [Change::Straggler { rank: 3, slow: 1.5 }];
+    let changes: Vec<Change> = changes.into_iter().chain(straggler).collect();
+    let answer = what_if(&plan, &changes, false).unwrap();
+    assert!(answer.cases.iter().all(|c| c.fits == Some(true)), "{answer:?}");
+    assert!(answer.cases[4].step_time_s > answer.baseline.step_time_s);
+    let page = meshwright::report(&plan, Some(&program), Some(&simulated), None, None, "test").html;
+    let mut events = Vec::new();
+    meshwright_reports::perfetto(&program, &simulated.trace, &mut events).unwrap();
+    let events = String::from_utf8(events).unwrap();
+    for text in ["all-gather fsdp", "reduce-scatter fsdp"] {
+        assert!(page.contains(text) && events.contains(text), "{text} is not shown");
+    }
+    assert!(page.contains("gathered weights and gradients"));
+}
+
+/// A gather that is listed ahead of its turn runs beside the turn before.
+#[test]
+fn prefetch_hides_gathers() {
+    let step = |prefetch| {
+        let mut plan = plan(&plans::qwen(6), "fsdp4", Storage::everything(FSDP));
+        plan.gathering.prefetch = prefetch;
+        // Kernels long enough to hide something behind.
+        plan.job.training.sequence = 4096;
+        let (cluster, program) = (plan.job.cluster.clone(), meshwright::lower(&plan).unwrap());
+        meshwright::simulate(&program, &cluster, false).unwrap().trace.step_time
+    };
+    assert!(step(1) < step(0) && step(2) <= step(1));
 }

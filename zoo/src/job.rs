@@ -96,6 +96,16 @@ pub fn resolve(
     let pins = Pin::parse_list(job.search.pin.as_deref().unwrap_or_default());
     let pins = pins.map_err(|e| ZooError::invalid("job", e))?;
     let (model, model_source) = model(&model_name, base_dir)?;
+    if let Some(tower) = model.towers.first() {
+        let found =
+            format!("{} has a tower (`{}`), which is counted but not yet planned", model.name, tower.name);
+        return Err(ZooError::new(
+            "job",
+            "model.source",
+            found,
+            "name a decoder without an encoder or images",
+        ));
+    }
     let (cluster, cluster_source) =
         resolve_cluster(&cluster_name, &job.cluster, job.search.ranks, base_dir, host)?;
     let search = Search {

@@ -9,8 +9,8 @@ mod source;
 mod toml_text;
 
 pub use clusters::{
-    Constants, DeviceConstants, LevelConstants, apply_constants, cluster, cluster_from_toml, cluster_presets,
-    constants, constants_from_toml, host_profile, localhost, resize,
+    Constants, DeviceConstants, LevelConstants, apply_constants, cluster, cluster_for, cluster_from_toml,
+    cluster_presets, constants, constants_from_toml, host_profile, localhost, resize,
 };
 pub use error::ZooError;
 pub use job::{job_file, job_from_toml, merge, resolve, resolve_cluster};

@@ -97,6 +97,7 @@ pub(crate) fn gpt(layers: u32) -> Model {
         max_sequence: Some(16),
         classes: vec![class("embed", EMBED), class("layer", GPT_LAYER), class("head", HEAD)],
         runs: [1, layers, 1].into_iter().zip(0..).map(|(repeat, class)| BlockRun { class, repeat }).collect(),
+        towers: vec![],
         assumed: vec![],
     };
     model.check().unwrap();

@@ -4,7 +4,7 @@
 use super::arena::{ids, ids_mut};
 use crate::backend::StepSettings;
 use crate::kernels::{
-    activation, attention, bias, cross_entropy, dropout, eager, elementwise, embedding, linear, norm,
+    activation, attention, bias, cross_entropy, dropout, eager, elementwise, embedding, gain, linear, norm,
     optimizer, rearrange, rope,
 };
 use meshwright_ir::program::{Kernel, OpKernel, Pass};
@@ -177,14 +177,21 @@ fn run_op(
         (Op::Bias { .. }, Pass::Forward) => bias::forward(reads[0], reads[1], writes[0]),
         (Op::Bias { .. }, _) => bias::backward_weight(reads[0], writes[0], first),
         (Op::Norm { kind, width, eps, .. }, pass) => {
-            let kind = match kind {
-                NormKind::Layer => norm::Kind::Layer,
-                NormKind::Rms => norm::Kind::Rms,
+            let (kind, plain) = match kind {
+                NormKind::Layer | NormKind::LayerScale => (norm::Kind::Layer, false),
+                NormKind::LayerPlain => (norm::Kind::Layer, true),
+                NormKind::Rms => (norm::Kind::Rms, false),
+                NormKind::RmsPlain => (norm::Kind::Rms, true),
             };
+            // A norm without parameters is one whose scale is 1.
+            let ones = if plain { *width as usize } else { 0 };
+            scratch.resize(scratch.len().max(ones), 0.0);
+            scratch[..ones].fill(1.0);
+            let scale = |at: usize| if plain { &scratch[..ones] } else { reads[at] };
             let n = norm::Norm { kind, width: *width as usize, epsilon: eps.0 as f32 };
             match pass {
-                Pass::Forward => norm::forward(&n, reads[0], reads[1], reads.get(2).copied(), writes[0]),
-                Pass::BackwardInput => norm::backward_input(&n, reads[0], reads[1], reads[2], writes[0]),
+                Pass::Forward => norm::forward(&n, reads[0], scale(1), reads.get(2).copied(), writes[0]),
+                Pass::BackwardInput => norm::backward_input(&n, reads[0], reads[1], scale(2), writes[0]),
                 _ => {
                     let (gamma, beta) = writes.split_first_mut().expect("a norm has a gamma");
                     norm::backward_weight(
@@ -198,12 +205,13 @@ fn run_op(
                 }
             }
         }
-        (Op::Rope { head_dim, theta, .. }, pass) => {
+        (Op::Rope { head_dim, theta, turned, .. }, pass) => {
             let heads = x(2) / *head_dim as usize;
             let r = rope::Rope {
                 sequence,
                 heads,
                 head_dim: *head_dim as usize,
+                turned: turned.unwrap_or(*head_dim) as usize,
                 theta: theta.0,
                 first_position: position,
             };
@@ -226,7 +234,10 @@ fn run_op(
         (Op::Dropout { width: _, dropout: drop }, _) => {
             dropout::apply(reads[0], reads[1], site.dropping(drop).scale(), writes[0]);
         }
-        (Op::Attention { heads, kv_heads, head_dim, causal, window, core, dropout: drop }, pass) => {
+        (
+            Op::Attention { heads, kv_heads, head_dim, causal, window, core, dropout: drop, scores: _ },
+            pass,
+        ) => {
             let first_head = site.piece(k.axes[2]) * k.extents[2] * (heads / kv_heads);
             let first_sample = site.first_sample(k.extents[0], k.axes[0]);
             let scores = |d| attention::DroppedScores { dice: site.dropping(d), first_sample, first_head };
@@ -288,6 +299,28 @@ fn run_op(
             }
             _ => panic!("a gate with other gradients than its signature has"),
         },
+        (Op::Scale { factor, .. }, _) => {
+            elementwise::copy(reads[0], writes[0]);
+            elementwise::scale(factor.0 as f32, writes[0]);
+        }
+        (Op::Gain { .. }, Pass::BackwardWeight) => {
+            gain::backward_weight(reads[0], reads[1], writes[0], first)
+        }
+        (Op::Gain { .. }, _) => gain::forward(reads[0], reads[1], writes[0]),
+        (
+            Op::LatentAttention { .. }
+            | Op::Spread { .. }
+            | Op::Index { .. }
+            | Op::Route { .. }
+            | Op::Dispatch { .. }
+            | Op::ExpertLinear { .. }
+            | Op::ExpertBias { .. }
+            | Op::Combine { .. }
+            | Op::Conv { .. }
+            | Op::Scan { .. }
+            | Op::Input { .. },
+            _,
+        ) => panic!("{} was refused before step 0", k.op.name()),
         (Op::Add { .. }, _) => elementwise::add(reads[0], reads[1], writes[0]),
         (Op::Embedding { index: IdSource::Tokens, .. }, pass) => {
             let shard =
@@ -297,6 +330,7 @@ fn run_op(
                 _ => embedding::backward(&shard, reads[0], ids(reads[1]), writes[0], first),
             }
         }
+        (Op::Embedding { index: IdSource::Segments, .. }, _) => panic!("segments were refused before step 0"),
         (Op::Embedding { index: IdSource::Positions, .. }, pass) => {
             let rows_before = (site.piece(k.axes[2]) * k.extents[2]) as usize;
             positions(sequence, position, rows_before, x(2), x(3), pass, first, reads[0], writes[0]);
@@ -369,11 +403,52 @@ fn positions(
     }
 }
 
+/// Why the CPU has no kernel for an op, if it has none.
+pub(super) fn lacks(op: &Op) -> Option<String> {
+    match op {
+        Op::Rope { head_dim, turned, .. } if turned.unwrap_or(*head_dim) % 2 != 0 => {
+            Some(format!("rotary embedding of an odd number of features ({op})"))
+        }
+        Op::Attention { scores, .. } if !scores.is_plain() => {
+            Some(format!("attention whose scores are bent ({op})"))
+        }
+        Op::Embedding { index: IdSource::Segments, .. }
+        | Op::LatentAttention { .. }
+        | Op::Spread { .. }
+        | Op::Index { .. }
+        | Op::Route { .. }
+        | Op::Dispatch { .. }
+        | Op::ExpertLinear { .. }
+        | Op::ExpertBias { .. }
+        | Op::Combine { .. }
+        | Op::Conv { .. }
+        | Op::Scan { .. }
+        | Op::Input { .. } => Some(op.to_string()),
+        Op::Embedding { .. }
+        | Op::Linear { .. }
+        | Op::Bias { .. }
+        | Op::Norm { .. }
+        | Op::Rope { .. }
+        | Op::Attention { .. }
+        | Op::Activation { .. }
+        | Op::Gate { .. }
+        | Op::Scale { .. }
+        | Op::Gain { .. }
+        | Op::Dropout { .. }
+        | Op::Add { .. }
+        | Op::CrossEntropy { .. } => None,
+    }
+}
+
 fn activation_of(kind: ActivationKind) -> activation::Activation {
     match kind {
         ActivationKind::Gelu => activation::Activation::GeluExact,
         ActivationKind::GeluTanh => activation::Activation::Gelu,
         ActivationKind::Silu => activation::Activation::Silu,
         ActivationKind::Relu => activation::Activation::Relu,
+        ActivationKind::Relu2 => activation::Activation::Relu2,
+        ActivationKind::QuickGelu => activation::Activation::QuickGelu,
+        ActivationKind::Tanh => activation::Activation::Tanh,
+        ActivationKind::Sigmoid => activation::Activation::Sigmoid,
     }
 }

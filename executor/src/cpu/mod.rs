@@ -46,13 +46,9 @@ impl Backend for Cpu {
         }
         for kernel in &program.kernels {
             if let Kernel::Op(k) = kernel
-                && let meshwright_ir::Op::Rope { head_dim, .. } = k.op
-                && head_dim % 2 != 0
+                && let Some(what) = dispatch::lacks(&k.op)
             {
-                return refuse(
-                    format!("rotary embedding of odd head size {head_dim}"),
-                    "use an even head size",
-                );
+                return refuse(what, "plan and simulate it; the CPU has no kernel for that op");
             }
         }
         Ok(())

@@ -15,6 +15,14 @@ pub enum Activation {
     Silu,
     /// max(x, 0); its slope at 0 is 0.
     Relu,
+    /// max(x, 0)².
+    Relu2,
+    /// x·sigmoid(1.702 x), CLIP's approximation of GELU.
+    QuickGelu,
+    /// tanh x.
+    Tanh,
+    /// sigmoid(x).
+    Sigmoid,
 }
 
 simd! {
@@ -25,6 +33,10 @@ simd! {
             Activation::GeluExact => map(x, y, |x| x * normal_cdf(x)),
             Activation::Silu => map(x, y, |x| silu(x).0),
             Activation::Relu => map(x, y, |x| relu(x).0),
+            Activation::Relu2 => map(x, y, |x| relu2(x).0),
+            Activation::QuickGelu => map(x, y, |x| quick_gelu(x).0),
+            Activation::Tanh => map(x, y, |x| tanh(x).0),
+            Activation::Sigmoid => map(x, y, sigmoid),
         }
     }
 }
@@ -37,6 +49,10 @@ simd! {
             Activation::GeluExact => map2(dy, x, dx, |dy, x| dy * gelu_exact(x).1),
             Activation::Silu => map2(dy, x, dx, |dy, x| dy * silu(x).1),
             Activation::Relu => map2(dy, x, dx, |dy, x| dy * relu(x).1),
+            Activation::Relu2 => map2(dy, x, dx, |dy, x| dy * relu2(x).1),
+            Activation::QuickGelu => map2(dy, x, dx, |dy, x| dy * quick_gelu(x).1),
+            Activation::Tanh => map2(dy, x, dx, |dy, x| dy * tanh(x).1),
+            Activation::Sigmoid => map2(dy, x, dx, |dy, x| dy * logistic(x).1),
         }
     }
 }
@@ -53,6 +69,10 @@ pub mod gate {
                 Activation::GeluExact => map2(g, u, y, |g, u| gelu_exact(g).0 * u),
                 Activation::Silu => map2(g, u, y, |g, u| silu(g).0 * u),
                 Activation::Relu => map2(g, u, y, |g, u| relu(g).0 * u),
+                Activation::Relu2 => map2(g, u, y, |g, u| relu2(g).0 * u),
+                Activation::QuickGelu => map2(g, u, y, |g, u| quick_gelu(g).0 * u),
+                Activation::Tanh => map2(g, u, y, |g, u| tanh(g).0 * u),
+                Activation::Sigmoid => map2(g, u, y, |g, u| sigmoid(g) * u),
             }
         }
     }
@@ -65,6 +85,10 @@ pub mod gate {
                 Activation::GeluExact => both(dy, g, u, dg, du, gelu_exact),
                 Activation::Silu => both(dy, g, u, dg, du, silu),
                 Activation::Relu => both(dy, g, u, dg, du, relu),
+                Activation::Relu2 => both(dy, g, u, dg, du, relu2),
+                Activation::QuickGelu => both(dy, g, u, dg, du, quick_gelu),
+                Activation::Tanh => both(dy, g, u, dg, du, tanh),
+                Activation::Sigmoid => both(dy, g, u, dg, du, logistic),
             }
         }
     }
@@ -114,6 +138,37 @@ fn silu(x: f32) -> (f32, f32) {
 #[inline(always)]
 fn relu(x: f32) -> (f32, f32) {
     if x <= 0.0 { (0.0, 0.0) } else { (x, 1.0) }
+}
+
+#[inline(always)]
+fn relu2(x: f32) -> (f32, f32) {
+    let (value, _) = relu(x);
+    (value * value, 2.0 * value)
+}
+
+#[inline(always)]
+fn quick_gelu(x: f32) -> (f32, f32) {
+    const STEEP: f32 = 1.702;
+    let s = sigmoid(STEEP * x);
+    (x * s, s + STEEP * x * s * (1.0 - s))
+}
+
+/// tanh x = 2 sigmoid(2x) - 1; for small |x|, where that would cancel, its series to x⁵ (error below 1e-7 x).
+#[inline(always)]
+fn tanh(x: f32) -> (f32, f32) {
+    let square = x * x;
+    let value = if square < 0.01 {
+        x * (1.0 - square * (1.0 / 3.0 - square * (2.0 / 15.0)))
+    } else {
+        2.0 * sigmoid(2.0 * x) - 1.0
+    };
+    (value, 1.0 - value * value)
+}
+
+#[inline(always)]
+fn logistic(x: f32) -> (f32, f32) {
+    let s = sigmoid(x);
+    (s, s * (1.0 - s))
 }
 
 #[inline(always)]

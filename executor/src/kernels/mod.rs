@@ -50,6 +50,7 @@ pub mod dropout;
 pub mod eager;
 pub mod elementwise;
 pub mod embedding;
+pub mod gain;
 pub mod gemm;
 pub mod linear;
 pub mod math;

@@ -1,6 +1,7 @@
 //! Rotary position embedding (Su et al., arXiv 2104.09864) in the half-split convention of Llama: element i
-//! of a head pairs with element i + head_dim/2 and turns by position · theta^(-2i/head_dim). The angles of
-//! one position follow from those of the one before by a rotation in f64, so no table is kept.
+//! of a head pairs with element i + turned/2 and turns by position · theta^(-2i/turned), where `turned` leading
+//! features of a head turn (all, but in models with partial rotation) and the others pass. The angles of one
+//! position follow from those of the one before by a rotation in f64, so no table is kept.
 
 /// Where and how a local `[batch, sequence, heads * head_dim]` tensor is rotated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -9,8 +10,10 @@ pub struct Rope {
     pub sequence: usize,
     /// Local heads.
     pub heads: usize,
-    /// Features of one head; even.
+    /// Features of one head.
     pub head_dim: usize,
+    /// Features of them that turn; even.
+    pub turned: usize,
     /// Base of the geometric series of frequencies, 10 000 in the paper.
     pub theta: f64,
     /// Global position of the first local token.
@@ -29,7 +32,8 @@ pub fn backward(rope: &Rope, dy: &[f32], dx: &mut [f32]) {
 
 fn turn(rope: &Rope, direction: f64, x: &[f32], y: &mut [f32]) {
     let features = rope.heads * rope.head_dim;
-    assert_eq!(rope.head_dim % 2, 0, "rotary embedding pairs features: {rope:?}");
+    assert_eq!(rope.turned % 2, 0, "rotary embedding pairs features: {rope:?}");
+    assert!(rope.turned <= rope.head_dim, "{rope:?}");
     assert_eq!(x.len(), y.len());
     assert_eq!(x.len() % (rope.sequence * features), 0, "{} elements are no batch of {rope:?}", x.len());
     let batch = x.len() / (rope.sequence * features);
@@ -38,17 +42,19 @@ fn turn(rope: &Rope, direction: f64, x: &[f32], y: &mut [f32]) {
         for b in 0..batch {
             let start = (b * rope.sequence + position) * features;
             let row = start..start + features;
-            rotate(&angles.cos, &angles.sin, &x[row.clone()], &mut y[row]);
+            rotate(rope.head_dim, &angles.cos, &angles.sin, &x[row.clone()], &mut y[row]);
         }
         angles.advance();
     }
 }
 
 simd! {
-    /// Turns each head of one row; `cos` and `sin` are half a head long.
-    fn rotate(cos: &[f32], sin: &[f32], x: &[f32], y: &mut [f32]) {
+    /// Turns each head of one row; `cos` and `sin` are half as long as what turns.
+    fn rotate(head_dim: usize, cos: &[f32], sin: &[f32], x: &[f32], y: &mut [f32]) {
         let half = cos.len();
-        for (x, y) in x.chunks_exact(2 * half).zip(y.chunks_exact_mut(2 * half)) {
+        for (x, y) in x.chunks_exact(head_dim).zip(y.chunks_exact_mut(head_dim)) {
+            let ((x, still), (y, passed)) = (x.split_at(2 * half), y.split_at_mut(2 * half));
+            passed.copy_from_slice(still);
             let ((x0, x1), (y0, y1)) = (x.split_at(half), y.split_at_mut(half));
             for (((((y0, y1), x0), x1), c), s) in y0.iter_mut().zip(y1).zip(x0).zip(x1).zip(cos).zip(sin) {
                 *y0 = x0 * c - x1 * s;
@@ -69,9 +75,9 @@ struct Angles {
 
 impl Angles {
     fn new(rope: &Rope, direction: f64) -> Self {
-        let half = rope.head_dim / 2;
+        let half = rope.turned / 2;
         let turn = |i: usize, position: f64| {
-            let frequency = rope.theta.powf(-2.0 * i as f64 / rope.head_dim as f64);
+            let frequency = rope.theta.powf(-2.0 * i as f64 / rope.turned as f64);
             let (sin, cos) = (direction * position * frequency).sin_cos();
             (cos, sin)
         };

@@ -5,6 +5,7 @@ use meshwright_executor::kernels::activation::{self, Activation, gate};
 use meshwright_executor::kernels::bias;
 use meshwright_executor::kernels::dropout::{self, Dropping};
 use meshwright_executor::kernels::embedding::{self, Positions};
+use meshwright_executor::kernels::gain;
 use meshwright_executor::kernels::linear::{self, Linear};
 use meshwright_executor::kernels::norm::{self, Kind, Norm};
 use meshwright_executor::kernels::rope::{self, Rope};
@@ -45,6 +46,22 @@ fn bias_of_rows() {
         bias::backward_weight(&dy, &mut db, false);
         let sum: f32 = dy.iter().step_by(features).sum();
         assert!((db[0] - 2.0 * sum).abs() < 1e-5);
+    }
+}
+
+#[test]
+fn gain_of_rows() {
+    for (rows, features) in [(1, 1), (5, 3), (4, 37)] {
+        let (x, w, dy) = (numbers(rows * features, 1), numbers(features, 2), numbers(rows * features, 3));
+        let (mut y, mut dx, mut dw) = (vec![9.0; x.len()], vec![9.0; x.len()], vec![9.0; features]);
+        gain::forward(&x, &w, &mut y);
+        gain::forward(&dy, &w, &mut dx);
+        gain::backward_weight(&dy, &x, &mut dw, true);
+        let made = Made { inputs: &[&x, &w], y: &y, dy: &dy, gradients: &[&dx, &dw] };
+        check("gain", &made, |at| at[0].iter().enumerate().map(|(n, x)| x * at[1][n % features]).collect());
+        let once = dw.clone();
+        gain::backward_weight(&dy, &x, &mut dw, false);
+        dw.iter().zip(&once).for_each(|(twice, once)| assert!((twice - 2.0 * once).abs() < 1e-5));
     }
 }
 
@@ -90,22 +107,25 @@ fn reference_norm(norm: &Norm, x: &[f64], gamma: &[f64], beta: &[f64]) -> Vec<f6
 
 #[test]
 fn rotary_embedding() {
-    for (batch, sequence, heads, head_dim, first_position) in
-        [(1, 1, 1, 2, 0), (2, 3, 2, 6, 0), (1, 4, 3, 10, 1000)]
+    for (batch, sequence, heads, head_dim, turned, first_position) in
+        [(1, 1, 1, 2, 2, 0), (2, 3, 2, 6, 6, 0), (1, 4, 3, 10, 10, 1000), (2, 3, 2, 7, 4, 5)]
     {
-        let rope = Rope { sequence, heads, head_dim, theta: 10_000.0, first_position };
+        let rope = Rope { sequence, heads, head_dim, turned, theta: 10_000.0, first_position };
         let n = batch * sequence * heads * head_dim;
         let (x, dy) = (numbers(n, 1), numbers(n, 2));
         let (mut y, mut dx) = (vec![9.0; n], vec![9.0; n]);
         rope::forward(&rope, &x, &mut y);
         rope::backward(&rope, &dy, &mut dx);
         let made = Made { inputs: &[&x], y: &y, dy: &dy, gradients: &[&dx] };
-        let half = head_dim / 2;
+        let half = turned / 2;
         check(&format!("{rope:?}"), &made, |at| {
             let turned = |i: usize| {
                 let (head, f) = (i / head_dim * head_dim, i % head_dim);
+                if f >= turned {
+                    return at[0][i];
+                }
                 let position = (first_position + i / (heads * head_dim) % sequence) as f64;
-                let angle = position * 10_000f64.powf(-2.0 * (f % half) as f64 / head_dim as f64);
+                let angle = position * 10_000f64.powf(-2.0 * (f % half) as f64 / turned as f64);
                 let (low, high) = (at[0][head + f % half], at[0][head + f % half + half]);
                 if f < half {
                     low * angle.cos() - high * angle.sin()
@@ -120,7 +140,7 @@ fn rotary_embedding() {
 
 #[test]
 fn a_rotary_shard_is_a_slice_of_the_whole() {
-    let whole = Rope { sequence: 4096, heads: 1, head_dim: 8, theta: 10_000.0, first_position: 0 };
+    let whole = Rope { sequence: 4096, heads: 1, head_dim: 8, turned: 8, theta: 10_000.0, first_position: 0 };
     let x = numbers(4096 * 8, 5);
     let mut y = vec![0.0; x.len()];
     rope::forward(&whole, &x, &mut y);
@@ -135,7 +155,16 @@ fn activations_and_gates() {
     let n = 67;
     let x: Vec<f32> = numbers(n, 1).iter().map(|x| 4.0 * x).collect();
     let (u, dy) = (numbers(n, 2), numbers(n, 3));
-    for act in [Activation::Gelu, Activation::GeluExact, Activation::Silu, Activation::Relu] {
+    for act in [
+        Activation::Gelu,
+        Activation::GeluExact,
+        Activation::Silu,
+        Activation::Relu,
+        Activation::Relu2,
+        Activation::QuickGelu,
+        Activation::Tanh,
+        Activation::Sigmoid,
+    ] {
         let (mut y, mut dx) = (vec![9.0; n], vec![9.0; n]);
         activation::forward(act, &x, &mut y);
         activation::backward(act, &dy, &x, &mut dx);
@@ -195,6 +224,10 @@ pub(crate) fn reference_activation(act: Activation, x: f64) -> f64 {
         Activation::GeluExact => x * reference_cdf(x),
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::Relu => x.max(0.0),
+        Activation::Relu2 => x.max(0.0).powi(2),
+        Activation::QuickGelu => x / (1.0 + (-1.702 * x).exp()),
+        Activation::Tanh => x.tanh(),
+        Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
     }
 }
 

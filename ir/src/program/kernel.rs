@@ -1,7 +1,7 @@
 //! Kernels: local work of one rank, with every size it needs and nothing about time. An op's kernel keeps the whole op,
 //! the local extent of each of its indices, and the axes that cut them, from which an interpreter derives its shard.
 
-use crate::{AxisSet, DType, Op, Optimizer};
+use crate::{AxisSet, DType, Op, Optimizer, room};
 use std::fmt;
 
 /// Which part of an op.
@@ -151,6 +151,22 @@ impl Kernel {
                     Op::Attention { heads, kv_heads, head_dim, .. } => {
                         product(&[heads / kv_heads, head_dim, k.extents[1]])
                     }
+                    Op::LatentAttention { nope, rotary, value, .. } => {
+                        product(&[2 * nope + rotary + value, k.extents[1]])
+                    }
+                    Op::Index { head_dim, top, .. } => product(&[head_dim + 1, k.extents[1]]) + top as f64,
+                    Op::ExpertLinear { experts, top_k, input, output } => {
+                        product(&[top_k, input, output]) / experts as f64 + product(&[input, output])
+                    }
+                    Op::Dispatch { experts, top_k, width }
+                    | Op::Combine { experts, top_k, width }
+                    | Op::ExpertBias { experts, top_k, width } => {
+                        room(experts, top_k, width) as f64 + (width + experts) as f64
+                    }
+                    Op::Conv { kernel, .. } => kernel as f64,
+                    Op::Scan { heads, head_dim, state, groups, .. } => {
+                        product(&[heads / groups + 2, head_dim + 2, state])
+                    }
                     Op::Norm { width, .. } => width as f64 / k.extents[2].max(1) as f64 + 1.0,
                     Op::Embedding { .. }
                     | Op::Linear { .. }
@@ -158,6 +174,11 @@ impl Kernel {
                     | Op::Rope { .. }
                     | Op::Activation { .. }
                     | Op::Gate { .. }
+                    | Op::Scale { .. }
+                    | Op::Spread { .. }
+                    | Op::Gain { .. }
+                    | Op::Route { .. }
+                    | Op::Input { .. }
                     | Op::Dropout { .. }
                     | Op::Add { .. }
                     | Op::CrossEntropy { .. } => 1.0,

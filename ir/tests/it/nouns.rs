@@ -1,9 +1,9 @@
 //! The nouns as text and as checked values: what round-trips, what parses, and what each check says of a bad field.
 
 use meshwright_ir::{
-    ActivationKind, AxisSet, Bandwidth, BlockClass, BlockRun, Bytes, Cluster, Curve, DType, Device,
-    DeviceKind, FlopRate, IdSource, Invalid, Layout, Level, Mesh, Model, Node, NormKind, Op, Pin, Real, Tie,
-    Time, Value, WorkClass,
+    ActivationKind, AttentionCore, AxisSet, Bandwidth, BlockClass, BlockRun, Bytes, Cluster, Curve, DType,
+    Device, DeviceKind, FlopRate, IdSource, InputKind, Invalid, Layout, Level, Mesh, Model, Node, NormKind,
+    Op, Pin, Real, RouteKind, ScanKind, ScoreBias, Scores, Tie, Time, Value, WorkClass,
 };
 use std::collections::BTreeMap;
 
@@ -17,9 +17,34 @@ fn every_op_survives_its_text() {
         Op::Bias { width: 256, grain: 16 },
         Op::Norm { kind: NormKind::Layer, width: 32, groups: 1, eps: Real(1e-5) },
         Op::Norm { kind: NormKind::Rms, width: 8, groups: 4, eps: Real(f64::MIN_POSITIVE) },
-        Op::Rope { heads: 4, head_dim: 8, theta: Real(500_000.0) },
+        Op::Rope { heads: 4, head_dim: 8, theta: Real(500_000.0), turned: None },
         Op::attention(4, 2, 8, true, None),
         Op::attention(4, 4, 8, false, Some(4096)),
+        Op::Rope { heads: 4, head_dim: 8, theta: Real(1e4), turned: Some(4) },
+        Op::Attention {
+            heads: 4,
+            kv_heads: 4,
+            head_dim: 8,
+            causal: true,
+            window: None,
+            scores: Scores { softcap: Some(Real(50.0)), bias: ScoreBias::Relative { buckets: 32 } },
+            core: AttentionCore::Fused,
+            dropout: None,
+        },
+        Op::LatentAttention { heads: 4, nope: 8, rotary: 4, value: 6, top: None },
+        Op::LatentAttention { heads: 4, nope: 8, rotary: 4, value: 6, top: Some(64) },
+        Op::Index { heads: 4, head_dim: 8, top: 64 },
+        Op::Scale { width: 64, factor: Real(0.5) },
+        Op::Spread { width: 64 },
+        Op::Gain { width: 64, grain: 8 },
+        Op::Route { experts: 8, top_k: 2, kind: RouteKind::Sigmoid },
+        Op::Dispatch { width: 64, experts: 8, top_k: 2 },
+        Op::ExpertLinear { experts: 8, top_k: 2, input: 64, output: 96 },
+        Op::ExpertBias { experts: 8, top_k: 2, width: 96 },
+        Op::Combine { width: 64, experts: 8, top_k: 2 },
+        Op::Conv { width: 64, kernel: 4 },
+        Op::Scan { kind: ScanKind::Ssd, heads: 4, head_dim: 16, state: 32, groups: 2 },
+        Op::Input { width: 588, kind: InputKind::Patches },
         Op::Add { width: u64::MAX },
         Op::CrossEntropy { vocab: 100 },
     ];
@@ -39,7 +64,10 @@ fn what_is_no_op() {
         ("add[]", "op add lacks `width`"),
         ("add[width=-1]", "op add: `width` is no number"),
         ("rope[heads=1 head_dim=2 theta=inf]", "op rope: `theta` is not finite"),
-        ("norm[kind=batch width=1 groups=1 eps=1e-5]", "`batch` is none of layer, rms"),
+        (
+            "norm[kind=batch width=1 groups=1 eps=1e-5]",
+            "`batch` is none of layer, layer-scale, layer-plain, rms, rms-plain",
+        ),
     ] {
         assert_eq!(text.parse::<Op>(), Err(message.to_string()));
     }
@@ -119,6 +147,7 @@ fn cluster() -> Cluster {
             core_bandwidth: None,
             cores: 1,
             launch: Time::micros(4),
+            host: meshwright_ir::Host::default(),
             curves: vec![Curve { class: WorkClass::Matmul, points: vec![(1e8, 0.1), (1e10, 0.5)] }],
             price_per_hour: None,
             watts: None,
@@ -238,6 +267,7 @@ fn model() -> Model {
             class("head", head),
         ],
         runs: [1, 2, 1].into_iter().zip(0..).map(|(repeat, class)| BlockRun { class, repeat }).collect(),
+        towers: vec![],
         assumed: vec![],
     }
 }
@@ -302,7 +332,7 @@ fn models_are_checked() {
             "model.layer.q.eps: NaN",
         ),
         (
-            |m| m.classes[1].nodes[0].op = Op::Rope { heads: 8, head_dim: 1, theta: Real(1e4) },
+            |m| m.classes[1].nodes[0].op = Op::Rope { heads: 8, head_dim: 1, theta: Real(1e4), turned: None },
             "model.layer.q: 1 features per head",
         ),
         (

@@ -6,8 +6,8 @@ use meshwright_ir::program::{
     Parameter, Pass, Program, Stream,
 };
 use meshwright_ir::{
-    ActivationKind, Algorithm, AttentionCore, Axis, AxisSet, Bytes, DType, Dropout, IdSource, Init, Layout,
-    Mesh, NormKind, Op, Optimizer, Real, Storage,
+    ActivationKind, Algorithm, AttentionCore, Axis, AxisSet, Bytes, DType, Dropout, IdSource, Init,
+    InputKind, Layout, Mesh, NormKind, Op, Optimizer, Real, RouteKind, ScanKind, ScoreBias, Scores, Storage,
 };
 
 /// A deterministic source of choices.
@@ -61,10 +61,40 @@ fn dropout(d: &mut Dice) -> Dropout {
     Dropout { rate: d.pick(&[Real(0.1), Real(0.5)]), site: d.small() as u32 }
 }
 
+const SCORE_BIASES: [ScoreBias; 4] =
+    [ScoreBias::None, ScoreBias::Alibi, ScoreBias::Sinks, ScoreBias::Relative { buckets: 7 }];
+
 fn op(d: &mut Dice) -> Op {
     let activation =
         [ActivationKind::Gelu, ActivationKind::GeluTanh, ActivationKind::Silu, ActivationKind::Relu];
-    match d.roll(11) {
+    let [small, experts, top_k, width] = [d.small(), d.small(), d.small(), d.small()];
+    match d.roll(24) {
+        23 => Op::CrossEntropy { vocab: d.small() },
+        22 => Op::Spread { width },
+        21 => Op::Index { heads: small, head_dim: width, top: top_k },
+        10 => Op::LatentAttention {
+            heads: small,
+            nope: d.small(),
+            rotary: d.small(),
+            value: d.small(),
+            top: d.maybe(|d| d.small()),
+        },
+        11 => Op::Scale { width, factor: d.real() },
+        12 => Op::Gain { width, grain: small },
+        13 => Op::Route { experts, top_k, kind: d.pick(&[RouteKind::Softmax, RouteKind::Sigmoid]) },
+        14 => Op::Dispatch { width, experts, top_k },
+        15 => Op::ExpertLinear { experts, top_k, input: width, output: small },
+        16 => Op::ExpertBias { experts, top_k, width },
+        17 => Op::Combine { width, experts, top_k },
+        18 => Op::Conv { width, kernel: small },
+        19 => Op::Scan {
+            kind: d.pick(&[ScanKind::Selective, ScanKind::Ssd, ScanKind::Delta]),
+            heads: experts,
+            head_dim: small,
+            state: width,
+            groups: top_k,
+        },
+        20 => Op::Input { width, kind: d.pick(&[InputKind::Patches, InputKind::Frames, InputKind::Memory]) },
         0 => Op::Embedding {
             rows: d.small(),
             width: d.small(),
@@ -83,13 +113,19 @@ fn op(d: &mut Dice) -> Op {
             groups: d.small(),
             eps: d.real(),
         },
-        4 => Op::Rope { heads: d.small(), head_dim: d.small(), theta: d.real() },
+        4 => Op::Rope {
+            heads: d.small(),
+            head_dim: d.small(),
+            theta: d.real(),
+            turned: d.maybe(|d| d.small()),
+        },
         5 => Op::Attention {
             heads: d.small(),
             kv_heads: d.small(),
             head_dim: d.small(),
             causal: d.flag(),
             window: d.maybe(|d| d.small()),
+            scores: Scores { softcap: d.maybe(|d| d.real()), bias: d.pick(&SCORE_BIASES) },
             core: d.pick(&[AttentionCore::Fused, AttentionCore::Eager]),
             dropout: d.maybe(dropout),
         },

@@ -45,6 +45,7 @@ fn model() -> Model {
             ),
         ],
         runs: (0..3).map(|class| BlockRun { class, repeat: 1 }).collect(),
+        towers: vec![],
         assumed: vec![],
     }
 }

@@ -30,6 +30,7 @@ pub(crate) fn h100(nodes: u32) -> Cluster {
             core_bandwidth: None,
             cores: 1,
             launch: Time::micros(4),
+            host: meshwright_ir::Host::default(),
             curves: vec![
                 curve(WorkClass::Matmul, &[(1e8, 0.02), (1.5e10, 0.42), (1.5e12, 0.70)]),
                 curve(WorkClass::Attention, &[(1e8, 0.02), (1e12, 0.40)]),
@@ -92,7 +93,7 @@ pub(crate) fn llama(s: Sizes) -> Model {
     let q = b.linear("q", n, [h, h], [1, d]);
     let k = b.linear("k", n, [h, kv], [1, d]);
     let v = b.linear("v", n, [h, kv], [1, d]);
-    let rope = |heads| Op::Rope { heads, head_dim: d, theta: Real(500_000.0) };
+    let rope = |heads| Op::Rope { heads, head_dim: d, theta: Real(500_000.0), turned: None };
     let q = b.add("rope_q", rope(s.heads), &[q]);
     let k = b.add("rope_k", rope(s.kv_heads), &[k]);
     let core = Op::attention(s.heads, s.kv_heads, d, true, None);
@@ -159,6 +160,7 @@ fn chain(family: &str, s: Sizes, embed: Block, layer: Block, norm: Op, tied: Opt
         max_sequence: None,
         classes,
         runs: [(0, 1), (1, s.layers), (2, 1)].map(|(class, repeat)| BlockRun { class, repeat }).into(),
+        towers: vec![],
         assumed: vec![],
     }
 }
@@ -222,6 +224,7 @@ pub(crate) fn host(ranks: u32, cores: u32) -> Cluster {
         core_bandwidth: Some(rate(1.2e10)),
         cores,
         launch: Time::micros(1),
+        host: meshwright_ir::Host::default(),
         curves: vec![],
         ..cluster.device
     };

@@ -3,4 +3,5 @@
 mod blocks;
 mod fixtures;
 mod searches;
+mod sharding;
 mod solvers;

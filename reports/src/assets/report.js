@@ -80,6 +80,7 @@
 
   // ---- filters
   const filter = () => {
+    picked = null;
     for (const stage of root.querySelectorAll(".of-stage")) {
       const rows = [...stage.querySelectorAll("[data-of]")];
       const chosen = (of) => state.rank === "" || state.rank === "all" || of === state.rank;

@@ -75,7 +75,7 @@ fn memory(report: &Report<'_>) -> Markup {
             }
             @if limit > Bytes::ZERO { (gauge(peak.f64() / limit.f64())) }
             p { "Peak " (bytes(peak)) " of " (bytes(limit)) (of) "." }
-            @if let Some(program) = report.program { p { "Most of it is " a href="#memory" { (largest(program, stage)) } "." } }
+            @if let Some(program) = report.program { p { "The largest part is " a href="#memory" { (largest(program, stage, peak)) } "." } }
         }
     }
 }
@@ -229,14 +229,15 @@ fn sequence_parallel(report: &Report<'_>) -> &'static str {
     }
 }
 
-/// The largest part of a stage's planned peak, in words.
-fn largest(program: &Program, stage: u32) -> String {
+/// The largest part of a stage's peak, in words.
+fn largest(program: &Program, stage: u32, peak: Bytes) -> String {
     let code = &program.roles[stage as usize];
     let of = |class: BufferClass| code.buffers.iter().filter(|b| b.class == class).map(|b| b.bytes()).sum();
     let moving = code.arena.saturating_sub(code.static_bytes());
     let lasting = BufferClass::ALL.into_iter().filter(|c| c.is_static());
     let mut parts: Vec<(String, Bytes)> = lasting.map(|c| (format!("{c}s"), of(c))).collect();
     parts.insert(0, ("activations and workspace".into(), moving));
+    parts.push(("the runtime's own".into(), peak.saturating_sub(code.arena)));
     parts.sort_by_key(|(_, b)| std::cmp::Reverse(*b));
     format!("{} ({})", parts[0].0, bytes(parts[0].1))
 }

@@ -75,8 +75,8 @@ fn chart(report: &Report<'_>, feasible: &[(f64, f64)], rejected: &[(f64, f64)]) 
     let inside = |p: &&(f64, f64)| (limit <= 0.0 || p.0 <= far) && p.1 <= slow;
     let all: Vec<(f64, f64)> = all.iter().filter(inside).copied().collect();
     let xs: Vec<f64> = all.iter().map(|p| p.0).chain((limit > 0.0).then_some(limit)).collect();
-    let x = axis("peak memory of a rank", &xs, Unit::of_bytes);
-    let y = axis("step time, closed form", &all.iter().map(|p| p.1).collect::<Vec<_>>(), Unit::of_time);
+    let x = axis("peak memory of a rank", &xs, Unit::of_bytes, 0.0);
+    let y = axis("step time, closed form", &all.iter().map(|p| p.1).collect::<Vec<_>>(), Unit::of_time, 0.9);
     let (gib, ms) = (x.unit.size, y.unit.size);
     let scaled = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
         points.iter().filter(inside).map(|p| (p.0 / gib, p.1 / ms)).collect()
@@ -106,13 +106,14 @@ fn chart(report: &Report<'_>, feasible: &[(f64, f64)], rejected: &[(f64, f64)]) 
     })
 }
 
-/// An axis around `values`, logarithmic where they span more than a factor of ten.
-fn axis(name: &str, values: &[f64], unit: fn(f64) -> Unit) -> Axis {
+/// An axis around `values`, logarithmic where they span more than a factor of ten, else from `floor` times
+/// the least of them.
+fn axis(name: &str, values: &[f64], unit: fn(f64) -> Unit, floor: f64) -> Axis {
     let (low, high) = values.iter().fold((f64::INFINITY, 0f64), |(l, h), v| (l.min(*v), h.max(*v)));
     let unit = unit(high);
     let (low, high) = (low / unit.size, high / unit.size);
     let log = high > 10.0 * low;
-    let (from, to) = if log { (low / 1.3, high * 1.3) } else { (0.0, high * 1.08) };
+    let (from, to) = if log { (low / 1.3, high * 1.3) } else { (floor * low, high * 1.08) };
     Axis { name: name.into(), unit, from, to, log }
 }
 

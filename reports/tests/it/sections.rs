@@ -34,7 +34,7 @@ fn the_answer() {
             Memory of a rank
             fits, 30.7 MiB to spare
             Peak 92.0 MiB of 123 MiB.
-            Most of it is activations and workspace (44.0 MiB).
+            The largest part is activations and workspace (44.0 MiB).
             What limits it
             kernels, 76.2 % of the step
             kernels 76.2 %

@@ -35,6 +35,7 @@ pub(crate) fn cluster(levels: Vec<Level>) -> Cluster {
             core_bandwidth: None,
             cores: 1,
             launch: Time::ZERO,
+            host: meshwright_ir::Host::default(),
             curves: vec![],
             price_per_hour: None,
             watts: None,

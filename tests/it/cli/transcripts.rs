@@ -383,22 +383,48 @@ fn auto() {
 #[test]
 fn what_is_not_built_says_so() {
     let w = Workplace::new();
-    for command in ["profile", "check c.yaml --json", "export plan.json", "validate r.csv", "shard p.json 10"]
-    {
+    for command in ["profile", "check c.yaml --json", "export plan.json", "validate r.csv"] {
         let ran = w.run(command);
         assert_eq!(ran.code, 2, "{command}");
         assert!(ran.err.contains("is not built yet"), "{command}: {}", ran.err);
     }
     check(
         &w,
-        "shard problem.json 10",
+        "validate r.csv",
         whole,
         expect![[r#"
         --- stderr
-          × `meshwright shard` is not built yet (given: problem.json 10)
+          × `meshwright validate` is not built yet (given: r.csv)
           help: see `meshwright --help` for what is
 
         --- exit 2
     "#]],
     );
+}
+
+/// The contest's worked example.
+const SHARDING: &str = r#"{"problem": {"name": "example", "nodes": {
+    "intervals": [[30, 70], [40, 70], [50, 120], [110, 140], [110, 150]],
+    "costs": [[15], [55, 65], [25, 45, 35], [85, 75], [95]],
+    "usages": [[10], [25, 25], [15, 20, 15], [10, 10], [15]]}, "edges": {
+    "nodes": [[0, 1], [0, 2], [1, 3], [2, 4], [3, 4]],
+    "costs": [[30, 40], [50, 10, 40], [90, 10, 20, 80], [60, 20, 30], [70, 60]]}, "usage_limit": 50}}"#;
+
+/// The time it took is not the test's.
+fn timeless(text: &str) -> String {
+    text.lines().filter(|l| !l.contains("seconds")).map(|l| format!("{l}\n")).collect()
+}
+
+#[test]
+fn shard() {
+    let w = Workplace::new();
+    w.give("example.json", SHARDING);
+    check(&w, "shard example.json 5", timeless, expect![[r#""#]]);
+    check(&w, "shard example.json 5 --json", timeless, expect![[r#""#]]);
+    w.give("tight.json", SHARDING.replace("\"usage_limit\": 50", "\"usage_limit\": 49"));
+    check(&w, "shard tight.json 5", timeless, expect![[r#""#]]);
+    w.give("broken.json", SHARDING.replace("[55, 65]", "[55]"));
+    check(&w, "shard broken.json 5", whole, expect![[r#""#]]);
+    check(&w, "shard example.json 0", whole, expect![[r#""#]]);
+    check(&w, "shard nowhere.json 5", whole, expect![[r#""#]]);
 }

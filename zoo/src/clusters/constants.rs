@@ -31,6 +31,15 @@ pub struct DeviceConstants {
     /// Time to launch one kernel, in picoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<Time>,
+    /// Host time to dispatch one op, in picoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch: Option<Time>,
+    /// Time until a collective moves its first byte, in picoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collective: Option<Time>,
+    /// Host time once per step, in picoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<Time>,
     /// Curves; each replaces the one of its class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curves: Vec<Curve>,
@@ -71,6 +80,9 @@ pub fn apply(
     let device = &mut cluster.device;
     device.reserved = own.device.reserved.unwrap_or(device.reserved);
     device.launch = own.device.launch.unwrap_or(device.launch);
+    device.host.dispatch = own.device.dispatch.unwrap_or(device.host.dispatch);
+    device.host.collective = own.device.collective.unwrap_or(device.host.collective);
+    device.host.step = own.device.step.unwrap_or(device.host.step);
     for curve in &own.device.curves {
         device.curves.retain(|c| c.class != curve.class);
         device.curves.push(curve.clone());

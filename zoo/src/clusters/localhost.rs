@@ -97,6 +97,7 @@ pub fn localhost(profile: &HostProfile, ranks: u32) -> Cluster {
             core_bandwidth: Some(byte_rate(core)),
             cores: profile.cores.max(1),
             launch: duration(handoff * HANDOFFS_PER_KERNEL),
+            host: meshwright_ir::Host::default(),
             curves: CLASSES.iter().filter_map(curve).collect(),
             price_per_hour: None,
             watts: None,

@@ -3,12 +3,14 @@
 
 mod constants;
 mod localhost;
+mod named;
 
 pub use constants::{
     Constants, DeviceConstants, LevelConstants, apply as apply_constants, read as constants,
     read_text as constants_from_toml,
 };
 pub use localhost::localhost;
+pub use named::cluster_for;
 
 use crate::ZooError;
 use crate::source::{locate, named, nearest, read};
@@ -20,9 +22,21 @@ use std::path::Path;
 pub(crate) const LOCALHOST: &str = "localhost";
 
 /// Name and text of every preset.
-const PRESETS: [(&str, &str); 2] = [
+const PRESETS: [(&str, &str); 14] = [
+    ("a100-sxm-40", include_str!("../../clusters/a100-sxm-40.toml")),
     ("a100-sxm-80", include_str!("../../clusters/a100-sxm-80.toml")),
+    ("a10g", include_str!("../../clusters/a10g.toml")),
+    ("ascend-910b", include_str!("../../clusters/ascend-910b.toml")),
+    ("b200-sxm", include_str!("../../clusters/b200-sxm.toml")),
+    ("gb200-nvl72", include_str!("../../clusters/gb200-nvl72.toml")),
+    ("h100-hbm2e-500w", include_str!("../../clusters/h100-hbm2e-500w.toml")),
     ("h100-sxm", include_str!("../../clusters/h100-sxm.toml")),
+    ("h200-sxm", include_str!("../../clusters/h200-sxm.toml")),
+    ("h800-sxm", include_str!("../../clusters/h800-sxm.toml")),
+    ("l4", include_str!("../../clusters/l4.toml")),
+    ("mi300x", include_str!("../../clusters/mi300x.toml")),
+    ("v100-sxm-16", include_str!("../../clusters/v100-sxm-16.toml")),
+    ("v100-sxm-32", include_str!("../../clusters/v100-sxm-32.toml")),
 ];
 
 /// Every preset's name, `localhost` not among them.

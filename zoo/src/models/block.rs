@@ -51,6 +51,10 @@ impl Block {
             false => y,
         }
     }
+    /// Appends a multiplication by a constant.
+    pub(crate) fn scale(&mut self, name: &str, x: Value, width: u64, factor: f64) -> Value {
+        self.add(name, Op::Scale { width, factor: Real(factor) }, [x])
+    }
     /// Appends dropout of what `name` made, as `<name>.drop`, if there is any.
     pub(crate) fn drop(&mut self, name: &str, x: Value, width: u64, dropout: Option<Dropout>) -> Value {
         match dropout {
@@ -79,16 +83,4 @@ impl Block {
         self.nodes.push(Node { name: name.to_string(), op, inputs, init, tied: None });
         Value::Node(self.nodes.len() as u32 - 1)
     }
-}
-
-/// The last block: a norm, the logits (tied to `embed.tokens` or not), the loss.
-pub(crate) fn head(norm: Op, hidden: u64, vocab: u64, tied: bool, std: f64) -> BlockClass {
-    let mut block = Block::new("head", std);
-    let x = block.add("norm", norm, [Value::Input]);
-    let logits = block.project("logits", x, Projection::new(hidden, vocab));
-    if tied {
-        block.tie_last("embed", "tokens");
-    }
-    block.add("loss", Op::CrossEntropy { vocab }, [logits]);
-    block.finish()
 }

@@ -1,31 +1,40 @@
 //! Models: Hugging Face `config.json`, a model TOML, or a preset name, to [`Model`]. The families are one table; a new
 //! one is a file and a row. Whatever comes out has passed [`Model::check`], so its counts cannot overflow.
 
+mod alibi;
 mod block;
+mod common;
+mod decoder;
+mod deepseek;
+mod encoders;
+mod experts;
+mod families;
+mod gemma;
 mod gpt2;
+mod gptj;
+mod hybrid;
 mod keys;
+mod kin;
+mod latent;
 mod llama;
+mod mixer;
+mod mlp;
+mod multimodal;
+mod opt;
 mod presets;
+mod recurrence;
+mod remote;
+mod towers;
 
 use crate::ZooError;
 use crate::source::{locate, named, nearest, read};
 use crate::toml_text::parse;
-use keys::{Keys, show};
+use decoder::Decoder;
+use families::FAMILIES;
+use keys::Keys;
 use meshwright_ir::{Model, Source};
 use presets::PRESETS;
 use std::path::Path;
-
-/// Reads the keys of one family; the first argument is the model's name.
-type Family = fn(&str, &Keys<'_>) -> Result<Model, ZooError>;
-
-/// `model_type` and its reader.
-const FAMILIES: [(&str, Family); 5] = [
-    ("gpt2", gpt2::gpt2),
-    ("llama", llama::llama),
-    ("mistral", llama::mistral),
-    ("qwen2", llama::qwen2),
-    ("qwen3", llama::qwen3),
-];
 
 /// Every `model_type` that is read.
 pub fn families() -> impl Iterator<Item = &'static str> {
@@ -88,26 +97,48 @@ fn title(path: &Path) -> String {
 /// The model `name` that the Hugging Face config `text`, the content of `file`, describes.
 pub fn model_from_config(file: &str, name: &str, text: &str) -> Result<Model, ZooError> {
     let keys = Keys::parse(file, text)?;
-    let known = || families().collect::<Vec<_>>().join(", ");
+    let known = || format!("{} families are read: see docs/models.md", families().count());
     let kind = match keys.word("model_type")? {
         Some(word) => word,
-        None => {
-            return Err(keys.error("model_type", "missing", format!("add it; families read: {}", known())));
-        }
+        None => return Err(keys.error("model_type", "missing", format!("add it; {}", known()))),
     };
-    let Some((_, family)) = FAMILIES.iter().find(|f| f.0 == kind) else {
-        let near = nearest(kind, families()).map(|n| format!("did you mean `{n}`? ")).unwrap_or_default();
-        let fix = format!("{near}families read: {}; or describe the model in a TOML", known());
-        return Err(keys.error("model_type", format!("`{kind}`, which is not built yet"), fix));
+    let decoder = match FAMILIES.iter().find(|f| f.0 == kind) {
+        Some((_, family)) => family(&keys)?,
+        None => kindred(&keys, kind, file, text)?.ok_or_else(|| {
+            let near = nearest(kind, families()).map(|n| format!("did you mean `{n}`? ")).unwrap_or_default();
+            let fix = format!("{near}{}; or describe the model in a TOML", known());
+            keys.error("model_type", format!("`{kind}`, which is not built yet"), fix)
+        })?,
     };
-    let partial = keys.get(&["partial_rotary_factor"]).filter(|(_, v)| v.as_f64() != Some(1.0));
-    if let Some((key, value)) = partial {
-        let fix = "remove it or write 1: heads are rotated whole";
-        return Err(keys.error(key, show(value), fix));
-    }
-    let model = family(name, &keys)?;
+    let model = decoder.model(name, &keys)?;
     model.check().map_err(|e| ZooError::invalid(keys.file(), e))?;
     Ok(model)
+}
+
+/// Families whose layout others copy under names of their own.
+const LAYOUTS: [&str; 6] = ["llama", "qwen3", "mixtral", "qwen3_moe", "deepseek_v3", "gpt_neox"];
+
+/// An unknown `model_type` as a known family: that of the class that `architectures` names, or the first whose reader
+/// knows every key of the file that could matter. None if neither is so.
+fn kindred(keys: &Keys<'_>, kind: &str, file: &str, text: &str) -> Result<Option<Decoder>, ZooError> {
+    let plain = |word: &str| word.replace(['_', '-'], "").to_ascii_lowercase();
+    let class = keys.list("architectures")?.and_then(|a| a.first()).and_then(|a| a.as_str());
+    let class = class.and_then(|c| c.strip_suffix("ForCausalLM")).map(plain);
+    if let Some((name, family)) = FAMILIES.iter().find(|f| Some(plain(f.0)) == class) {
+        keys.assume(format!("`{kind}` is read as {name}, the class that architectures names"));
+        return family(keys).map(Some);
+    }
+    for layout in LAYOUTS {
+        let Some((name, family)) = FAMILIES.iter().find(|f| f.0 == layout) else { continue };
+        // Apart from the user's own keys, so that what a wrong guess assumes is forgotten.
+        let trial = Keys::parse(file, text)?;
+        let proved = family(&trial).is_ok() && trial.has("hidden_act") && trial.unread().is_empty();
+        if proved {
+            keys.assume(format!("`{kind}` is read as {name}: every key of the file is one of that family"));
+            return family(keys).map(Some);
+        }
+    }
+    Ok(None)
 }
 
 /// The model that the TOML `text`, the content of `file`, spells out op by op.

@@ -90,12 +90,12 @@ fn configs() {
             config.json, line 1: the document: no JSON: EOF while parsing a value; mend the JSON there
             config.json, line 1: the document: no JSON: EOF while parsing an object; mend the JSON there
             config.json: the document: a list of 0; write one JSON object, as Hugging Face's config.json does
-            config.json: model_type: missing; add it; families read: gpt2, llama, mistral, qwen2, qwen3
-            config.json: model_type: missing; add it; families read: gpt2, llama, mistral, qwen2, qwen3
+            config.json: model_type: missing; add it; 76 families are read: see docs/models.md
+            config.json: model_type: missing; add it; 76 families are read: see docs/models.md
             config.json: model_type: 3; write text in quotes
-            config.json: model_type: `lama`, which is not built yet; did you mean `llama`? families read: gpt2, llama, mistral, qwen2, qwen3; or describe the model in a TOML
-            config.json: model_type: `mamba2`, which is not built yet; families read: gpt2, llama, mistral, qwen2, qwen3; or describe the model in a TOML
-            config.json: model_type: missing; add it; families read: gpt2, llama, mistral, qwen2, qwen3
+            config.json: model_type: `lama`, which is not built yet; did you mean `llama`? 76 families are read: see docs/models.md; or describe the model in a TOML
+            config.json: hidden_size: missing; write `"hidden_size": …`, a whole number above 0
+            config.json: model_type: missing; add it; 76 families are read: see docs/models.md
             config.json: hidden_size: missing; write `"hidden_size": …`, a whole number above 0; the file has `hiden_size`
             config.json: hidden_size: 0; write a whole number from 1 to 4,294,967,296
             config.json: hidden_size: -32; write a whole number from 1 to 4,294,967,296
@@ -116,11 +116,11 @@ fn configs() {
             config.json: num_key_value_heads: 3; write a divisor of num_attention_heads (4)
             config.json: num_key_value_heads: 8; write a divisor of num_attention_heads (4)
             config.json: num_attention_heads: 4294967296 of 4294967296 features; lower one of the two: their product is the width of the queries
-            config.json: hidden_act: `tanh`; use one of gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, gelu_python, silu, swish, relu
+            accepted
             config.json: rms_norm_eps: "NaN"; write a finite number above 0
             config.json: rope_theta: 0; write a finite number above 0
             config.json: tie_word_embeddings: "no"; write true or false
-            config.json: partial_rotary_factor: 0.5; remove it or write 1: heads are rotated whole
+            accepted
             config.json: n_head: 3; make n_embd (7) a multiple of it
             config.json: n_positions: null; write `"n_positions": …`, a whole number above 0
             config.json: add_cross_attention: true; set it to false: only decoders without an encoder are read
@@ -175,7 +175,7 @@ fn model_tomls() {
         edited,
         expect![[r#"
             model.toml: model.layer.norm1: input 0 is 255 wide; it must be 256 wide
-            model.toml, line 3: hiden: no such key; did you mean `hidden`? known keys: name, family, hidden, vocab, max_sequence, classes, runs, assumed
+            model.toml, line 3: hiden: no such key; did you mean `hidden`? known keys: name, family, hidden, vocab, max_sequence, classes, runs, towers, assumed
             model.toml: model.runs: 4294967297 blocks; repeat fewer blocks: at most 200,000
             model.toml: model.runs: an unknown class, or no repeats; name existing classes, each at least once
             model.toml: model.layer.attn.kv_heads: 0; write a whole number from 1 to 4,294,967,296
@@ -183,7 +183,7 @@ fn model_tomls() {
             model.toml: model.embed.positions: 511 rows; give the model a `max_sequence` of at most that
             model.toml: model.layer.norm1.groups: 9223372036854775807; write a whole number from 1 to 4,294,967,296
             model.toml: model.layer.norm1.eps: NaN; write a finite number above 0
-            model.toml, line 134: classes.layer.nodes.attn.op.op: `atention`; did you mean `attention`? known values: embedding, linear, bias, norm, rope, attention, dropout, activation, gate, add, cross-entropy
+            model.toml, line 134: classes.layer.nodes.attn.op.op: `atention`; did you mean `attention`? known values: embedding, linear, bias, norm, rope, attention, dropout, latent-attention, activation, gate, index, scale, spread, gain, route, dispatch, expert-linear, expert-bias, combine, conv, scan, input, add, cross-entropy
             model.toml: model.head.logits: tied to embed.token; tie to a node whose first parameter has the same size
         "#]],
     );

@@ -89,16 +89,26 @@ fn sound<T>(read: Result<T, ZooError>, use_it: impl FnOnce(T)) {
 
 fn count(model: meshwright_ir::Model) {
     model.check().unwrap();
-    assert!(model.params() >= model.embedding_params() || model.params() > 0);
+    assert!(model.params() >= model.active_params() && model.params() >= model.routed_params());
     assert!(!model.block_name(model.blocks().len() as u32 - 1).is_empty());
     hash(&model);
 }
 
-const CONFIGS: [&str; 4] = [
+const CONFIGS: [&str; 14] = [
     include_str!("../../models/gpt-nano.json"),
     include_str!("../../models/llama3.1-405b.json"),
     include_str!("../../models/qwen3-0.6b.json"),
     include_str!("../data/mistral-7b-v0.1.json"),
+    include_str!("../data/hf/deepseek_v3-671b.json"),
+    include_str!("../data/hf/gpt_oss-20b.json"),
+    include_str!("../data/hf/qwen2_vl-2b.json"),
+    include_str!("../data/hf/llama4-scout-17b-16e.json"),
+    include_str!("../data/hf/jamba-v0.1-52b.json"),
+    include_str!("../data/hf/mamba2-default.json"),
+    include_str!("../data/hf/whisper-tiny.json"),
+    include_str!("../data/hf/t5-small.json"),
+    include_str!("../data/hf/falcon-40b.json"),
+    include_str!("../data/hf/gemma3-27b.json"),
 ];
 const JOB: &str = r#"
 [model]
