@@ -63,13 +63,13 @@ fn random(r: &mut Random) -> Job {
         heads,
         kv_heads: heads,
         inner: r.of(&[32, 64, 96]),
-        layers: r.of(&[1, 2, 2, 3, 4]),
+        layers: r.of(&[1, 1, 1, 2, 2, 3]),
         vocab: r.of(&[32, 64, 256]),
     };
     let sequence = r.of(&[16, 32]);
     let model = if r.below(2) == 0 { fixtures::llama(sizes) } else { fixtures::gpt2(sizes, sequence) };
     let mut cluster = fixtures::h100(1);
-    let ranks = r.of(&[2, 2, 4, 4, 4, 8]);
+    let ranks = r.of(&[2, 2, 2, 4, 4, 4, 4, 8]);
     cluster.devices_per_node = ranks;
     cluster.levels.truncate(1);
     cluster.levels[0].size = ranks;

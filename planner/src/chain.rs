@@ -293,8 +293,8 @@ impl<'s, 'a> Chain<'s, 'a> {
             let (first, end) = (stage.first as usize, (stage.first + stage.blocks) as usize);
             let (plain, bytes) = self.plain(s, first, end);
             let (mut time, mut frame, mut workspace) = (0, 0, 0);
-            for k in first..end {
-                let v = &self.sizes[self.scene.blocks[k] as usize].versions[versions[k]];
+            for (block, version) in self.scene.blocks[first..end].iter().zip(&versions[first..end]) {
+                let v = &self.sizes[*block as usize].versions[*version];
                 (time, frame, workspace) = (time + v.time, frame + v.frame, v.workspace.max(workspace));
             }
             let whole = self.of_states(first, end, true);
@@ -362,10 +362,9 @@ impl<'s, 'a> Chain<'s, 'a> {
     pub(crate) fn placed(&self, first: usize, end: usize, counts: &Counts) -> Vec<usize> {
         let mut queues: BTreeMap<u32, std::vec::IntoIter<usize>> = BTreeMap::new();
         for ((class, ..), counts) in self.here(first, end).zip(counts) {
-            let mut order: Vec<usize> = (0..counts.len()).collect();
-            order.sort_by_key(|v| std::cmp::Reverse(self.classes[class].versions[*v].level));
+            // By falling time.
             let queue: Vec<usize> =
-                order.into_iter().flat_map(|v| std::iter::repeat_n(v, counts[v] as usize)).collect();
+                (0..counts.len()).rev().flat_map(|v| std::iter::repeat_n(v, counts[v] as usize)).collect();
             queues.insert(class as u32, queue.into_iter());
         }
         let next = |class: &u32| queues.get_mut(class).and_then(Iterator::next);

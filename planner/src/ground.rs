@@ -7,7 +7,7 @@ use crate::family::{Family, Key};
 use crate::pricing::Prices;
 use crate::space::Point;
 use meshwright_cost_models::CostModel;
-use meshwright_ir::{Axis, Bytes, Job, Mesh, Objective};
+use meshwright_ir::{Axis, Bytes, Job, Mesh, Objective, Plan, Time};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -50,7 +50,6 @@ impl<'a> Ground<'a> {
         let floors: Vec<_> = shapes.par_iter().map(each).collect();
         let held: BTreeSet<(u32, u64)> = points.iter().map(|p| (p.degree(Axis::Tp), p.pieces().1)).collect();
         let holdings = held.into_iter().map(|h| (h, holdings(job, model, h.0, h.1))).collect();
-        let cores = || u64::from(model.devices_used(job.search.ranks)) * u64::from(job.cluster.device.cores);
         Self {
             job,
             blocks: job.model.blocks(),
@@ -59,7 +58,7 @@ impl<'a> Ground<'a> {
             whole,
             floors: floors.into_iter().collect(),
             holdings,
-            cores: model.shares_devices().then(cores),
+            cores: cores(job, model),
         }
     }
 
@@ -72,10 +71,7 @@ impl<'a> Ground<'a> {
 
     /// Least simulated step time of any plan at a point, in picoseconds.
     pub(crate) fn bound(&self, point: &Point) -> u64 {
-        let (chain, m) = (self.chain(point), point.micro_batches);
-        let replicas = u64::from(point.degree(Axis::Dp) * point.degree(Axis::Tp));
-        let shared = self.cores.map_or(0, |cores| shared_floor(&chain, replicas, m, cores));
-        step_floor(&chain, point.degree(Axis::Pp) as usize, m).max(shared)
+        least(&self.chain(point), &point.mesh, point.micro_batches, self.cores)
     }
 
     /// Least bytes of parameter states on the fullest stage of any plan at a point.
@@ -101,6 +97,30 @@ impl<'a> Ground<'a> {
             beat: u64::MAX,
         }
     }
+}
+
+/// No plan with this one's degrees and micro-batch simulates faster, whatever else it chooses.
+pub fn lower_bound(plan: &Plan) -> Time {
+    let (job, mesh) = (&plan.job, &plan.mesh);
+    let (model, tp) = (CostModel::new(&job.cluster), mesh.degree(Axis::Tp));
+    let floors = floors(job, &model, tp, plan.micro_batch);
+    let holdings = holdings(job, &model, tp, u64::from(mesh.replicas()));
+    let each: Vec<Floor> = floors.iter().zip(&holdings).map(|(f, h)| f.with(h)).collect();
+    let chain: Vec<Floor> = job.model.blocks().iter().map(|c| each[*c as usize]).collect();
+    Time(least(&chain, mesh, plan.micro_batches, cores(job, &model)))
+}
+
+/// Least simulated step of a chain with these floors, on a cluster whose ranks may share cores.
+fn least(chain: &[Floor], mesh: &Mesh, m: u64, cores: Option<u64>) -> u64 {
+    let replicas = u64::from(mesh.replicas() * mesh.degree(Axis::Tp));
+    let shared = cores.map_or(0, |cores| shared_floor(chain, replicas, m, cores));
+    step_floor(chain, mesh.degree(Axis::Pp) as usize, m).max(shared)
+}
+
+/// Cores that ranks share, where they do.
+fn cores(job: &Job, model: &CostModel) -> Option<u64> {
+    let all = || u64::from(model.devices_used(job.search.ranks)) * u64::from(job.cluster.device.cores);
+    model.shares_devices().then(all)
 }
 
 /// Typical messages: the tensor between blocks for one sample along tp, a block's gradients along dp, a scalar along pp.

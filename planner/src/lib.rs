@@ -69,6 +69,7 @@ mod variants;
 mod work;
 
 pub use block::Spec;
+pub use ground::lower_bound;
 pub use milp::solve_milp;
 pub use pricing::Prices;
 pub use problem::{Choices, Edge, FORBIDDEN, Outcome, Problem, Solution, evaluate, memory};

@@ -4,9 +4,10 @@
 use crate::plans;
 use meshwright_cost_models::CostModel;
 use meshwright_ir::{
-    Cluster, Job, Model, Optimizer, Pin, Plan, Precision, Run, Search, Source, StateSharding, Training,
+    Cluster, Job, Model, Optimizer, Pin, Plan, Precision, Recompute, Run, Schedule, Search, Source,
+    StagePlan, StateSharding, Training,
 };
-use meshwright_planner::{Verdict, search};
+use meshwright_planner::{Verdict, lower_bound, search};
 use meshwright_simulator::{Options, simulate};
 
 pub(crate) fn job(
@@ -149,6 +150,97 @@ fn no_plan_simulates_faster_than_its_bound() {
     }
     assert!(plans_seen > 200 && refused < 150, "{plans_seen} plans, {refused} jobs refused");
     assert!(split > 20 && mixed > 20, "{split} with split states, {mixed} that recompute in part");
+}
+
+/// Plans that no search would choose: strategies, storages, levels of recomputation and cuts drawn at random, on tiny
+/// models and machines from where launches take the time to where bytes do.
+#[test]
+fn no_random_plan_simulates_faster_than_its_bound() {
+    let mut random = Random(17);
+    let models = [plans::gpt(1), plans::gpt(2), plans::qwen(1), plans::qwen(2)];
+    let mut split = 0;
+    let (mut seen, mut nearest) = (0, f64::INFINITY);
+    for case in 0..PLANS {
+        let Some(plan) = drawn(&mut random, &models) else { continue };
+        let program = meshwright_lowering::lower(&plan).unwrap().check().unwrap();
+        let cost = CostModel::new(&plan.job.cluster);
+        let options = Options::auto(&program);
+        let step = simulate(&program, &cost, &options).step_time;
+        let bound = lower_bound(&plan);
+        let what = format!("plan {case}: {} {} {}", plan.job.model.name, plan.mesh, plan.schedule);
+        assert!(step >= bound, "{what}: {step} under {bound}: {plan:?}");
+        seen += 1;
+        nearest = nearest.min(step.get() as f64 / bound.get() as f64);
+        split += u32::from(plan.state_sharding != StateSharding::None);
+    }
+    assert!(
+        seen >= 10_000 && split > 2_000 && nearest < 1.5,
+        "{seen} plans, {split} split, nearest {nearest:.2}"
+    );
+}
+
+/// Plans drawn; a few have no conversion between their layouts.
+const PLANS: u32 = 10_500;
+
+fn drawn(random: &mut Random, models: &[Model]) -> Option<Plan> {
+    let model = random.of(models);
+    let (dp, fsdp, tp, pp) = random.of(&[
+        (1, 1, 1, 1),
+        (2, 1, 1, 1),
+        (1, 1, 2, 1),
+        (1, 1, 1, 2),
+        (2, 1, 2, 1),
+        (1, 2, 1, 1),
+        (2, 2, 1, 1),
+        (1, 2, 1, 2),
+        (1, 1, 2, 2),
+        (1, 1, 4, 1),
+        (2, 1, 1, 3),
+    ]);
+    let (micro_batch, m) = (random.of(&[1, 1, 2]), random.of(&[1, 2, 3, 4]));
+    let shape = plans::Shape {
+        model,
+        dp,
+        fsdp,
+        tp,
+        pp,
+        sp: random.of(&[true, false]),
+        micro_batch,
+        global_batch: u64::from(dp * fsdp) * micro_batch * m,
+        sequence: random.of(&[4, 16]),
+        schedule: random.of(Schedule::ALL),
+    };
+    let mut plan = plans::plan(&shape, &mut |_, _, legal| random.of(&(0..legal.len()).collect::<Vec<_>>()))?;
+    crate::sharding::drawn(&mut plan, |n| random.of(&(0..n).collect::<Vec<_>>()));
+    let model = &plan.job.model;
+    let blocks = model.blocks();
+    for (level, class) in plan.recompute.iter_mut().zip(&blocks) {
+        let class = &model.classes[*class as usize];
+        if class.has_input() && !class.ends_in_loss() {
+            *level = random.of(Recompute::ALL);
+        }
+    }
+    // Any cut into stages of at least one block.
+    let mut cuts: Vec<u32> = (1..blocks.len() as u32).collect();
+    while cuts.len() as u32 >= pp {
+        let k = random.of(&(0..cuts.len()).collect::<Vec<_>>());
+        cuts.remove(k);
+    }
+    let ends = cuts.iter().copied().chain([blocks.len() as u32]);
+    let stage = |(first, end): (u32, u32)| StagePlan { first, blocks: end - first };
+    plan.stages = [0].into_iter().chain(cuts.iter().copied()).zip(ends).map(stage).collect();
+    let ranks = plan.mesh.ranks();
+    plan.job.cluster = match random.of(&[true, false]) {
+        true => host(ranks, random.of(&[1, 2, 3]), 80_000_000 * u64::from(ranks)),
+        false => gpus(ranks, 80_000_000_000),
+    };
+    plan.job.cluster.device.launch = meshwright_ir::Time(random.of(&[0, 10_000, 5_000_000]));
+    plan.job.cluster.levels[0].latency = meshwright_ir::Time(random.of(&[0, 1_000_000]));
+    plan.job.training.clip = random.of(&[0.0, 1.0]);
+    if plan.job.cluster.device.peak.contains_key(&meshwright_ir::DType::Bf16) {
+        plan.job.training.precision = random.of(&[Precision::Fp32, Precision::Bf16]);
+    }
+    Some(plan)
 }
 
 /// Four ranks on two cores: the bound counts what all of them compute.

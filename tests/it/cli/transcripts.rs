@@ -383,18 +383,18 @@ fn auto() {
 #[test]
 fn what_is_not_built_says_so() {
     let w = Workplace::new();
-    for command in ["profile", "check c.yaml --json", "export plan.json", "validate r.csv"] {
+    for command in ["profile", "check c.yaml --json", "export plan.json"] {
         let ran = w.run(command);
         assert_eq!(ran.code, 2, "{command}");
         assert!(ran.err.contains("is not built yet"), "{command}: {}", ran.err);
     }
     check(
         &w,
-        "validate r.csv",
+        "export plan.json",
         whole,
         expect![[r#"
         --- stderr
-          × `meshwright validate` is not built yet (given: r.csv)
+          × `meshwright export` is not built yet (given: plan.json)
           help: see `meshwright --help` for what is
 
         --- exit 2
