@@ -139,7 +139,7 @@ fn what_resolving_refuses() {
         job: search.target: `megatron`, which is not built yet; write any or meshwright
         job: run.steps: 0; write 1 or more
         job: run.backend: `tpu`; write cpu or cuda
-        h100: cluster.source: no such file and no such preset; did you mean `h100-sxm`? name a cluster TOML, or one of a100-sxm-80, h100-sxm, localhost
+        h100: cluster.source: no such file and no such preset; did you mean `h100-sxm`? name a cluster TOML, or one of a100-sxm-40, a100-sxm-80, a10g, ascend-910b, b200-sxm, gb200-nvl72, h100-hbm2e-500w, h100-sxm, h200-sxm, h800-sxm, l4, mi300x, v100-sxm-16, v100-sxm-32, localhost
         job: cluster.nodes: 2; leave it out: localhost is this one machine
         h100-sxm: cluster.nodes: 0; use at least one node
         h100-sxm: cluster.nodes: 4000000000; use fewer: that is more than 16,777,216 devices
