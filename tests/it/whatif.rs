@@ -221,6 +221,7 @@ fn a_person_reads_a_table() {
           cluster.levels.nvlink.bandwidth=2x    2.00 GiB of 80.0 GiB     4.2 ms     30271       0.0 %            no
           straggler rank=3,slow=1.3             2.00 GiB of 80.0 GiB     4.5 ms     28690      +5.5 %            no
 
-          micro_batch=3: plan.micro_batches: 2 x 3 x 1; dp x fsdp x micro_batch x micro_batches must be the global batch
+          - micro_batch=3: plan.micro_batches: 2 x 3 x 1; dp x fsdp x micro_batch x micro_batches must be
+            the global batch
     "#]].assert_eq(&format!("$ meshwright whatif plan.json {}\n{told}", arguments.join(" ")));
 }
