@@ -20,8 +20,10 @@ pub enum PinKey {
     Microbatch,
     /// Pipeline schedule: 0 gpipe, 1 1f1b.
     Schedule,
-    /// Stage of ZeRO among replicas: 0 or 1.
+    /// Stage of ZeRO: 0 to 3. Stage 3 is what a degree of `fsdp` above one is.
     Zero,
+    /// Ranks that split weights among them.
+    Fsdp,
     /// What backward recomputes in every block but embedding and head: 0 none, 1 gathers, 2 selective, 3 full.
     Recompute,
 }
@@ -78,7 +80,7 @@ impl FromStr for Pin {
             Invalid::new(
                 "search.pin",
                 format!("`{found}`"),
-                "write dp, tp, pp, sp, microbatch, schedule, zero (0 or 1) or recompute (none, gathers, selective or full) with =, !=, <= or >= and a value, as in `tp=8,pp<=4`",
+                "write dp, fsdp, tp, pp, sp, microbatch, schedule, zero (0 to 3) or recompute (none, gathers, selective or full) with =, !=, <= or >= and a value, as in `tp=8,pp<=4`",
             )
         };
         let at = s.find(['=', '!', '<', '>']).ok_or_else(|| bad(s))?;
@@ -101,8 +103,9 @@ impl FromStr for Pin {
             "schedule" => PinKey::Schedule,
             "zero" => PinKey::Zero,
             "recompute" => PinKey::Recompute,
-            "fsdp" | "cp" | "ep" | "etp" | "vpp" => {
-                let fix = "pin dp, tp, pp, sp, zero, recompute, microbatch or schedule";
+            "fsdp" => PinKey::Fsdp,
+            "cp" | "ep" | "etp" | "vpp" => {
+                let fix = "pin dp, fsdp, tp, pp, sp, zero, recompute, microbatch or schedule";
                 return Err(Invalid::new("search.pin", format!("`{s}`, which is not built yet"), fix));
             }
             _ => return Err(bad(s)),
@@ -116,8 +119,7 @@ impl FromStr for Pin {
             (PinKey::Recompute, "gathers") => 1,
             (PinKey::Recompute, "selective") => 2,
             (PinKey::Recompute, "full") => 3,
-            (PinKey::Zero, "0") => 0,
-            (PinKey::Zero, "1") => 1,
+            (PinKey::Zero, "0" | "1" | "2" | "3") => value.parse().map_err(|_| bad(s))?,
             (PinKey::Sp, "0" | "1") => u64::from(value == "1"),
             (PinKey::Schedule | PinKey::Sp | PinKey::Zero | PinKey::Recompute, _) => return Err(bad(s)),
             (_, number) => number.parse().map_err(|_| bad(s))?,

@@ -10,9 +10,12 @@ use meshwright_ir::{Axis, AxisSet, DType, Storage};
 use std::collections::BTreeMap;
 
 impl Writer<'_, '_> {
-    /// Sums gradients that are complete once this block's are, one coalesced collective per group.
-    pub(crate) fn synchronise(&mut self, block: usize, k: u32) {
-        let here = |g: &&GradientGroup| g.block as usize == block && !g.axes.is_empty();
+    /// Sums gradients that are complete once this block's are, one coalesced collective per group: either those that are
+    /// held in pieces or the others.
+    pub(crate) fn synchronise(&mut self, block: usize, k: u32, in_pieces: bool) {
+        let here = |g: &&GradientGroup| {
+            g.block as usize == block && g.storage.gradient == in_pieces && !g.axes.is_empty()
+        };
         let groups: Vec<GradientGroup> = self.memory.gradient_groups.iter().filter(here).cloned().collect();
         for group in groups {
             let buffers: Vec<u32> =

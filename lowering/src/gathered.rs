@@ -7,7 +7,7 @@ use crate::stage::Writer;
 use meshwright_algebra::{Turn, turns};
 use meshwright_ir::program::{BufferClass, Collective, CollectiveKind, Kernel};
 use meshwright_ir::{AxisSet, DType};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What of a stage's split parameters is whole at the point of listing.
 #[derive(Debug, Default)]
@@ -23,6 +23,20 @@ pub(crate) struct Transit {
     slots_used: usize,
     /// Whole gradients of the pass under way, and places of this rank's piece of their sums.
     gradients: BTreeMap<u32, (u32, Option<u32>)>,
+    /// Sums that lie in a slot and are yet to be added to their pieces, oldest first.
+    sums: VecDeque<Sums>,
+}
+
+/// What a backward pass left in a gradient slot.
+#[derive(Debug)]
+struct Sums {
+    slot: usize,
+    block: usize,
+    micro_batch: u32,
+    /// Sums and the pieces they are added to.
+    adds: Vec<(Vec<u32>, Vec<u32>)>,
+    /// Whether the pieces are complete then.
+    is_last: bool,
 }
 
 impl Transit {
@@ -102,8 +116,12 @@ impl Writer<'_, '_> {
         if !places.scatters() {
             return;
         }
-        let slots = &self.memory.gradient_slots;
-        let base = slots[self.transit.slots_used % slots.len()];
+        let slot = self.transit.slots_used % self.memory.gradient_slots.len();
+        if self.transit.sums.front().is_some_and(|sums| sums.slot == slot) {
+            self.settle_one();
+        }
+        let base = self.memory.gradient_slots[slot];
+        let places = &self.memory.blocks[block];
         let placed: Vec<_> = places.params.iter().map(|p| p.scattered).collect();
         self.transit.slots_used += 1;
         let code = self.code_of(block);
@@ -120,9 +138,10 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// After a backward pass: its gradients of split parameters are summed into the pieces, straight where they are the
-    /// step's first, by way of the slot where they add to others.
-    pub(crate) fn scatter(&mut self, block: usize, k: u32) {
+    /// After a backward pass: its gradients of split parameters are summed over their axes, straight into the pieces where
+    /// they are the step's first, else by way of the slot. What a slot holds is added when the slot is needed again, so
+    /// that the passes between hide the sum.
+    pub(crate) fn scatter(&mut self, block: usize, k: u32, is_last: bool) {
         let mut groups: BTreeMap<(AxisSet, bool), [Vec<u32>; 3]> = BTreeMap::new();
         for (p, (whole, piece)) in std::mem::take(&mut self.transit.gradients) {
             let held = self.params[block][p as usize].1;
@@ -133,15 +152,41 @@ impl Writer<'_, '_> {
             pieces.push(held);
             sums.extend(piece);
         }
+        if groups.is_empty() {
+            return;
+        }
+        let mut later = vec![];
         for ((axes, adds), [wholes, sums, pieces]) in groups {
             let into = if adds { &sums } else { &pieces };
             self.moves(CollectiveKind::ReduceScatter, axes, DType::F32, (&wholes, into), k, block);
             if adds {
-                let elements = self.elements(&pieces);
-                let reads: Vec<u32> = sums.iter().chain(&pieces).copied().collect();
-                let kernel = Kernel::Add { elements, dtype: DType::F32 };
-                self.kernel(kernel, k, self.global_block(block), &reads, &pieces);
+                later.push((sums, pieces));
             }
+        }
+        let slot = (self.transit.slots_used - 1) % self.memory.gradient_slots.len();
+        self.transit.sums.push_back(Sums { slot, block, micro_batch: k, adds: later, is_last });
+    }
+
+    /// Adds what all slots hold.
+    pub(crate) fn settle(&mut self) {
+        while !self.transit.sums.is_empty() {
+            self.settle_one();
+        }
+    }
+
+    /// Adds what the oldest slot holds; pieces that are complete are summed over what other axes replicate them.
+    fn settle_one(&mut self) {
+        let Some(Sums { block, micro_batch, adds, is_last, .. }) = self.transit.sums.pop_front() else {
+            return;
+        };
+        for (sums, pieces) in adds {
+            let elements = self.elements(&pieces);
+            let reads: Vec<u32> = sums.iter().chain(&pieces).copied().collect();
+            let kernel = Kernel::Add { elements, dtype: DType::F32 };
+            self.kernel(kernel, micro_batch, self.global_block(block), &reads, &pieces);
+        }
+        if is_last {
+            self.synchronise(block, micro_batch, true);
         }
     }
 

@@ -332,11 +332,14 @@ impl<'a, 'p> Writer<'a, 'p> {
             self.take_turn(block);
             self.take_slot(block);
             self.pass(block, k, &code.backward, &external);
-            self.scatter(block, k);
+            self.scatter(block, k, is_last);
             if is_last {
-                self.synchronise(block, k);
+                self.synchronise(block, k, false);
             }
             gradient = input_gradient;
+        }
+        if is_last {
+            self.settle();
         }
         self.kept.remove(&k);
     }

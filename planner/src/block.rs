@@ -5,6 +5,7 @@
 //! cheapest. The invariant: the cost of a choice is the price of `algebra::expand`'s list for it, and its memory the
 //! expansion's frame, parameters aside.
 
+use crate::family::boundary;
 use crate::pricing::{Prices, as_price};
 use crate::problem::{Choices, Edge, FORBIDDEN, Problem};
 use crate::work::{NodeWork, Scene, Shard, Step};
@@ -161,12 +162,23 @@ impl<'a> Block<'a> {
         self.strategies.iter().zip(choice).map(|(all, k)| all[*k as usize].clone()).collect()
     }
 
-    /// The class's plan under these strategies.
-    pub(crate) fn plan(&self, strategies: Vec<Strategy>, prices: &Prices<'_>) -> ClassPlan {
+    /// The same place on these data axes, two ranks of each of which stand for any number.
+    pub(crate) fn spread(&self, data: AxisSet, sequence_parallel: bool) -> Spec<'a> {
         let spec = &self.spec;
-        let price = prices.search_price(spec.shapes.batch / pieces(&spec.mesh), spec.dtype);
-        let mut converter = Converter::new(spec.mesh, as_price(&price));
-        class_plan(spec.class, strategies, &spec.shapes, spec.hidden, &spec.boundary, &mut converter)
+        let degrees = data.iter().map(|a| (a, 2)).chain([(Axis::Tp, spec.mesh.degree(Axis::Tp))]);
+        let mesh = Mesh::new(degrees).expect("degrees of a small mesh");
+        let each = spec.shapes.batch / pieces(&spec.mesh);
+        let shapes = Shapes { batch: each * pieces(&mesh), ..spec.shapes };
+        Spec { mesh, shapes, boundary: boundary(data, sequence_parallel), ..spec.clone() }
+    }
+}
+
+impl Spec<'_> {
+    /// The class's plan in this place under these strategies.
+    pub(crate) fn plan(&self, strategies: Vec<Strategy>, prices: &Prices<'_>) -> ClassPlan {
+        let price = prices.search_price(self.shapes.batch / pieces(&self.mesh), self.dtype);
+        let mut converter = Converter::new(self.mesh, as_price(&price));
+        class_plan(self.class, strategies, &self.shapes, self.hidden, &self.boundary, &mut converter)
             .expect("a solved problem converts every value")
     }
 }
@@ -188,7 +200,7 @@ pub(crate) fn live(class: &BlockClass) -> Vec<bool> {
 
 /// Pieces that data axes cut a batch into.
 fn pieces(mesh: &Mesh) -> u64 {
-    u64::from(mesh.degree(Axis::Dp) * mesh.degree(Axis::Fsdp))
+    u64::from(mesh.replicas())
 }
 
 pub(crate) fn add(a: u64, b: u64) -> u64 {

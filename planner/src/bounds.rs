@@ -8,7 +8,7 @@ use crate::work::{Scene, Step};
 use meshwright_algebra::{Shapes, layouts, strategies};
 use meshwright_cost_models::CostModel;
 use meshwright_ir::program::{Kernel, OpKernel, Pass};
-use meshwright_ir::{Axis, AxisSet, Job, Mesh};
+use meshwright_ir::{Axis, Job, Mesh, Storage};
 
 /// Least work of one block of a class on one rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -64,12 +64,12 @@ pub(crate) fn floors(job: &Job, model: &CostModel, tp: u32, micro_batch: u64) ->
     job.model.classes.iter().map(class).collect()
 }
 
-/// Parameters of every class at a tensor-parallel degree, their states split into so many pieces wherever that is even.
-pub(crate) fn holdings(job: &Job, model: &CostModel, tp: u32, pieces: u64) -> Vec<Floor> {
+/// Parameters of every class at a tensor-parallel degree, each stored so, in so many pieces wherever that is even.
+pub(crate) fn holdings(job: &Job, model: &CostModel, tp: u32, storage: Storage, pieces: u64) -> Vec<Floor> {
     let mesh = Mesh::new([(Axis::Tp, tp)]).expect("a degree of a checked mesh");
     let shapes = Shapes { batch: u64::from(tp), sequence: u64::from(tp) };
     let scene = Scene { mesh: &mesh, shapes: &shapes, dtype: job.training.precision.compute() };
-    let step = Step::of(&job.training, (AxisSet::EMPTY, 1));
+    let step = Step::on_one_rank(&job.training);
     let time = |k: &Kernel| least_time(model, k);
     let class = |class: &meshwright_ir::BlockClass| {
         let mut floor = Floor::default();
@@ -85,7 +85,7 @@ pub(crate) fn holdings(job: &Job, model: &CostModel, tp: u32, pieces: u64) -> Ve
             };
             floor.update += least(&|n, decays| step.update_kernel(n / pieces, decays, &time));
             floor.norm += least(&|n, _| step.norm_floor(n / pieces, model));
-            floor.states += least(&|n, _| step.bytes_of(n, pieces));
+            floor.states += least(&|n, _| step.bytes_of(n, storage, pieces));
         }
         floor
     };

@@ -5,7 +5,9 @@
 //!   the first that fits whole (all on the lower hull of bytes and cost, found here by halving between neighbours until none
 //!   is between), and the one that holds least; where not even that one fits, the one of least states;
 //! - stages: every cut of the chain into contiguous runs of at least one block;
-//! - recomputation: every level of every block between embedding and head by itself.
+//! - recomputation: every level of every block between embedding and head by itself; where weights or gradients are split,
+//!   whose moves hide behind one block's backward rather than another's, those of a stage that recompute most come first;
+//! - split state: each of the point's ways to keep it, with small parameters whole where that takes less time.
 //!
 //! A plan counts if `stage_memory` of each of its stages is within the limit. The answer is the least closed form.
 
@@ -133,26 +135,26 @@ fn brute_force(job: &Job) -> Option<u64> {
 /// Chains of all strategies of a point.
 fn chains<'s, 'a>(scene: &'s Scenario<'a>, frames: &'s [u64]) -> Vec<Chain<'s, 'a>> {
     let instance = scene.family.instance(scene.load(frames));
-    let chain = |c: &Chosen| Chain::new(scene, instance.expanded(c), frames);
+    let fits = |c: &Chosen, fit| scene.variant(&instance, c.clone(), frames).fits(fit);
     let (Some(fast), Some(small)) =
         (instance.choose(Weigh::CostThenMemory).0, instance.choose(Weigh::MemoryThenCost).0)
     else {
         return vec![];
     };
     let mut all = vec![fast.clone()];
-    if !chain(&fast).fits(Fit::Plain) {
+    if !fits(&fast, Fit::Plain) {
         halves(&instance, &fast, &small, &mut all);
         all.push(small.clone());
-        let whole = all.iter().position(|c| chain(c).fits(Fit::Plain));
+        let whole = all.iter().position(|c| fits(c, Fit::Plain));
         if let Some(whole) = whole {
             all.truncate(whole + 1);
             all.push(small.clone());
         }
-        if !chain(&small).fits(Fit::Recomputing) {
+        if !fits(&small, Fit::Recomputing) {
             all = [fast].into_iter().chain(scene.lean(frames).0).collect();
         }
     }
-    all.iter().map(chain).collect()
+    all.into_iter().flat_map(|c| scene.variant(&instance, c, frames).chains).collect()
 }
 
 /// Choices between two on the hull, in order.
@@ -225,6 +227,14 @@ fn times(chain: &Chain<'_, '_>, stage: usize, first: usize, end: usize) -> Vec<S
         let levels = 0..chain.classes[*class as usize].versions.len();
         versions =
             versions.iter().flat_map(|v| levels.clone().map(move |l| [&v[..], &[l]].concat())).collect();
+    }
+    if (first..end).any(|k| chain.moves(k).gather > 0 || chain.moves(k).scatter > 0) {
+        let blocks = &scene.blocks[first..end];
+        let falls = |v: &Vec<usize>| {
+            let mut pairs = (0..v.len()).flat_map(|j| (0..j).map(move |i| (i, j)));
+            pairs.all(|(i, j)| blocks[i] != blocks[j] || v[i] >= v[j])
+        };
+        versions.retain(falls);
     }
     let mut seen = BTreeSet::new();
     let mut all = vec![];

@@ -9,9 +9,9 @@ use crate::cut::{Cut, Effort};
 use crate::eliminate::Weigh;
 use crate::family::{Chosen, Expanded, Family, Instance};
 use crate::pricing::Prices;
-use crate::space::Point;
-use crate::variants::{Variants, variants};
-use crate::work::Step;
+use crate::space::{Keeping, Point};
+use crate::variants::{Variant, Variants, variants};
+use crate::work::{Step, data_axes};
 use meshwright_algebra::schedules::{in_flight, order};
 use meshwright_ir::{Axis, Bytes, Job, Recompute, StagePlan, Storage};
 use std::collections::BTreeMap;
@@ -40,6 +40,8 @@ pub(crate) struct Solved {
     pub(crate) point: Point,
     pub(crate) chosen: Chosen,
     pub(crate) classes: Vec<Arc<Expanded>>,
+    /// How what is split is kept.
+    pub(crate) keeping: Keeping,
     /// How each class's parameters are stored.
     pub(crate) storage: Vec<Vec<Storage>>,
     pub(crate) stages: Vec<StagePlan>,
@@ -81,6 +83,8 @@ pub(crate) enum Fate {
     Fits(Box<Solved>),
     /// Not even its smallest choice does.
     Short(Box<Solved>),
+    /// Its fastest strategies take no less than what must be beaten, with memory to spare.
+    Slow,
     /// It has no choice at all.
     Impossible(String),
 }
@@ -88,26 +92,30 @@ pub(crate) enum Fate {
 /// Solves a point; also how many block problems that took.
 pub(crate) fn solve_point(scene: &Scenario<'_>) -> (Fate, u64) {
     let frames = scene.frames();
-    let (found, solved) = variants(scene, &frames);
+    let instance = scene.family.instance(scene.load(&frames));
+    let (found, solved) = variants(scene, &instance, &frames);
     let fate = match found {
         Variants::None => Fate::Impossible("no strategies go together".into()),
-        Variants::Whole((fast, chain)) => {
-            Fate::Fits(Box::new(scene.finish(&chain, fast, Fit::Recomputing, scene.effort(None))))
-        }
+        Variants::Slow => Fate::Slow,
         Variants::Fitting(all) => {
             let mut best: Option<Solved> = None;
-            for (chosen, chain) in all {
-                let effort = scene.effort(best.as_ref());
-                let next = scene.finish(&chain, chosen, Fit::Recomputing, effort);
-                if best.as_ref().is_none_or(|b| scene.rank(&next) < scene.rank(b)) {
-                    best = Some(next);
+            for Variant { chosen, chains } in all {
+                for chain in chains.iter().filter(|chain| chain.fits(Fit::Recomputing)) {
+                    let effort = scene.effort(best.as_ref());
+                    let next = scene.finish(chain, chosen.clone(), Fit::Recomputing, effort);
+                    if best.as_ref().is_none_or(|b| scene.rank(&next) < scene.rank(b)) {
+                        best = Some(next);
+                    }
                 }
             }
             Fate::Fits(Box::new(best.expect("one was seen to fit")))
         }
         Variants::Short(all) => {
-            let finish = |(chosen, chain)| scene.finish(&chain, chosen, Fit::Unbounded, Effort::Least);
-            let least = all.into_iter().map(finish).min_by_key(Solved::peak);
+            let of = |v: &Variant<'_, '_>| {
+                let finish = |chain| scene.finish(chain, v.chosen.clone(), Fit::Unbounded, Effort::Least);
+                v.chains.iter().map(finish).min_by_key(Solved::peak)
+            };
+            let least = all.iter().filter_map(of).min_by_key(Solved::peak);
             Fate::Short(Box::new(least.expect("the smallest choice is one")))
         }
     };
@@ -118,7 +126,7 @@ pub(crate) fn solve_point(scene: &Scenario<'_>) -> (Fate, u64) {
 pub(crate) fn smallest_fits(scene: &Scenario<'_>) -> bool {
     let frames = scene.frames();
     let instance = scene.family.instance(scene.load(&frames));
-    let fits = |c: Chosen| scene.chain(&instance, &c, &frames).fits(Fit::Recomputing);
+    let fits = |c: Chosen| scene.variant(&instance, c, &frames).fits(Fit::Recomputing);
     instance.choose(Weigh::MemoryThenCost).0.is_some_and(fits) || scene.lean(&frames).0.is_some_and(fits)
 }
 
@@ -142,18 +150,25 @@ pub(crate) fn tighten(scene: &Scenario<'_>, solved: Solved) -> Solved {
     let effort = if scene.smallest { Effort::Least } else { Effort::Prove };
     let known = [solved.chosen.clone(), chosen];
     let known = if known[0] == known[1] { &known[..1] } else { &known };
+    let keeping = solved.keeping;
     let mut best = Solved { gap, ..solved };
     for chosen in known {
-        let chain = scene.chain(&instance, chosen, &frames);
-        if chain.fits(Fit::Recomputing) {
-            let next = scene.finish(&chain, chosen.clone(), Fit::Recomputing, effort);
-            if next.time.step <= best.time.step {
-                best = Solved { gap, ..next };
+        for bucket in BUCKETS {
+            let chain = scene.chain(&instance, chosen, &frames, Keeping { bucket, ..keeping });
+            if chain.fits(Fit::Recomputing) {
+                let next = scene.finish(&chain, chosen.clone(), Fit::Recomputing, effort);
+                if scene.rank(&next) <= scene.rank(&best) {
+                    best = Solved { gap, ..next };
+                }
             }
         }
     }
     best
 }
+
+/// Bytes of gradients that may share a collective, the least last, which wins among equals: all of a stage; what PyTorch
+/// puts together by default (`DistributedDataParallel`'s `bucket_cap_mb`); those of one block.
+const BUCKETS: [Bytes; 3] = [Bytes(1 << 40), Bytes(25 << 20), Bytes::ZERO];
 
 impl<'a> Scenario<'a> {
     /// What is better is less.
@@ -173,6 +188,36 @@ impl<'a> Scenario<'a> {
         self.point.degree(Axis::Pp)
     }
 
+    /// What a step does to parameters that are kept so: weights are gathered for each pass of their block, or once.
+    pub(crate) fn step(&self, keeping: &Keeping) -> Step {
+        let m = self.point.micro_batches;
+        let turns = if keeping.gathering.reshard_after_forward { 2 * m } else { 1 };
+        Step::of(&self.job.training, keeping.storage(&self.point), &self.point.mesh, m, turns)
+    }
+
+    /// A choice's chain with parameters kept so.
+    pub(crate) fn chain<'s>(
+        &'s self,
+        instance: &Instance<'_, '_>,
+        chosen: &Chosen,
+        frames: &'s [u64],
+        keeping: Keeping,
+    ) -> Chain<'s, 'a> {
+        Chain::new(self, instance.expanded(chosen, data_axes(&self.point.mesh)), frames, keeping)
+    }
+
+    /// A choice's chains, by how what is split is kept.
+    pub(crate) fn variant<'s>(
+        &'s self,
+        instance: &Instance<'_, '_>,
+        chosen: Chosen,
+        frames: &'s [u64],
+    ) -> Variant<'s, 'a> {
+        let keepings = self.point.keepings().into_iter();
+        let chains = keepings.map(|k| self.chain(instance, &chosen, frames, k)).collect();
+        Variant { chosen, chains }
+    }
+
     /// Frames each stage holds at most.
     pub(crate) fn frames(&self) -> Vec<u64> {
         let m = self.point.micro_batches as u32;
@@ -182,7 +227,7 @@ impl<'a> Scenario<'a> {
 
     pub(crate) fn load(&self, frames: &[u64]) -> Load<'a> {
         Load {
-            step: Step::of(&self.job.training, self.point.pieces()),
+            step: self.step(&self.point.keepings()[0]),
             prices: self.prices,
             micro_batches: self.point.micro_batches,
             in_flight: frames.iter().copied().max().unwrap_or(1),
@@ -194,10 +239,6 @@ impl<'a> Scenario<'a> {
     pub(crate) fn lean(&self, frames: &[u64]) -> (Option<Chosen>, u64) {
         let load = Load { in_flight: 0, ..self.load(frames) };
         self.family.instance(load).choose(Weigh::MemoryThenCost)
-    }
-
-    fn chain<'s>(&'s self, instance: &Instance<'_, '_>, chosen: &Chosen, frames: &'s [u64]) -> Chain<'s, 'a> {
-        Chain::new(self, instance.expanded(chosen), frames)
     }
 
     /// Cuts, measures and times a choice.
@@ -218,6 +259,7 @@ impl<'a> Scenario<'a> {
             chosen,
             classes: chain.classes.clone(),
             storage: chain.storage.clone(),
+            keeping: chain.keeping,
             recompute: versions.iter().enumerate().map(level).collect(),
             spared: chain.spared(&stages, &versions),
             stages,

@@ -4,11 +4,13 @@
 use crate::candidate::Scenario;
 use crate::family::{Expanded, Level};
 use crate::levels::{Counts, Kind, Version, every, fastest, leanest};
+use crate::parameters::Own;
+use crate::space::Keeping;
 use crate::stages::{Part, possible, split};
-use meshwright_algebra::{ALIGNMENT, Home, Scope, StageBlock, StageShape, stage_memory, storages};
-use meshwright_ir::{AxisSet, Bytes, DType, Gathering, StagePlan, Storage};
+use meshwright_algebra::{ALIGNMENT, Home, StageBlock, StageShape, stage_memory};
+use meshwright_ir::{Bytes, Gathering, StagePlan, Storage};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Most ways to recompute that a run of blocks is looked at in: every way for small stages, whose order of gradients may
@@ -32,6 +34,8 @@ pub(crate) struct Chain<'s, 'a> {
     /// Frames each stage holds.
     frames: &'s [u64],
     pub(crate) classes: Vec<Arc<Expanded>>,
+    /// How what is split is kept.
+    pub(crate) keeping: Keeping,
     /// How each class's parameters are stored.
     pub(crate) storage: Vec<Vec<Storage>>,
     sizes: Vec<Size>,
@@ -57,19 +61,19 @@ struct Size {
     owners: Vec<u32>,
     /// What its parameters take, by which of those owners are on the same stage, a bit for each.
     own: Vec<Own>,
+    transit: Transit,
 }
 
-/// What a block's own parameters take.
+/// What of a block's split parameters passes through slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Own {
-    /// Bytes of them and their states, and were no state split among replicas.
-    pub(crate) states: [u64; 2],
-    /// Per step: summing their gradients, adding these to the norm, the update, and gathering what replicas updated in
-    /// pieces.
-    pub(crate) sync: u64,
-    pub(crate) norm: u64,
-    pub(crate) update: u64,
+pub(crate) struct Transit {
+    /// Bytes of its whole weights and its whole gradients with the pieces they are summed to.
+    pub(crate) weights: u64,
+    pub(crate) gradients: u64,
+    /// Gathering those, summing these, and adding the pieces to what earlier micro-batches left.
     pub(crate) gather: u64,
+    pub(crate) scatter: u64,
+    pub(crate) add: u64,
 }
 
 /// What recomputation and split states do for one stage.
@@ -84,7 +88,12 @@ pub(crate) struct Spared {
 }
 
 impl<'s, 'a> Chain<'s, 'a> {
-    pub(crate) fn new(scene: &'s Scenario<'a>, classes: Vec<Arc<Expanded>>, frames: &'s [u64]) -> Self {
+    pub(crate) fn new(
+        scene: &'s Scenario<'a>,
+        classes: Vec<Arc<Expanded>>,
+        frames: &'s [u64],
+        keeping: Keeping,
+    ) -> Self {
         let dtype = scene.job.training.precision.compute();
         let boundary = dtype.bytes(scene.family.boundary_elements).align(ALIGNMENT).get();
         let mut before = vec![vec![0; classes.len()]];
@@ -99,23 +108,19 @@ impl<'s, 'a> Chain<'s, 'a> {
                 alike[k - 1] = alike[k];
             }
         }
-        let (point, stages) = (&scene.point, frames.len() as u32);
-        let stored = |(c, class): (usize, &Arc<Expanded>)| {
-            let model = &scene.job.model;
-            storages(model, c as u32, class.params(), stages, &point.mesh, point.storage())
-        };
-        let storage = classes.iter().enumerate().map(stored).collect();
         let mut chain = Self {
             scene,
             frames,
             classes,
-            storage,
+            keeping,
+            storage: vec![],
             sizes: vec![],
             before,
             alike,
             boundary,
             known: RefCell::default(),
         };
+        chain.storage = (0..chain.classes.len()).map(|c| chain.stored(c)).collect();
         chain.sizes = (0..chain.classes.len()).map(|c| chain.size(c)).collect();
         chain
     }
@@ -139,40 +144,15 @@ impl<'s, 'a> Chain<'s, 'a> {
                 workspace: v.code.workspace.align(ALIGNMENT).get(),
             }
         };
-        let model = &self.scene.job.model;
-        let owner = |p: &Scope| p.tied.as_ref().and_then(|t| model.tied_to(t)).map(|o| o.0);
-        let other = |p: &Scope| owner(p).filter(|o| *o as usize != class);
-        let owners: Vec<u32> =
-            expanded.params().iter().filter_map(other).collect::<BTreeSet<_>>().into_iter().collect();
-        let own = |mask: u64| {
-            let at = |o: u32| owners.iter().position(|x| *x == o);
-            let elsewhere = |p: &Scope| other(p).and_then(at).is_none_or(|k| mask >> k & 1 == 0);
-            let all = expanded.params().iter().zip(self.storage[class].iter().copied());
-            self.own(&all.filter(|(p, _)| elsewhere(p)).collect::<Vec<_>>())
-        };
+        let owners = self.owners(class);
+        let own = |mask: u64| self.own(&self.elsewhere(class, &owners, mask));
         Size {
             forward: expanded.versions[0].forward,
             versions: expanded.versions.iter().map(version).collect(),
             own: (0..1 << owners.len()).map(own).collect(),
+            transit: self.transit(&self.elsewhere(class, &[], 0)),
             owners,
         }
-    }
-
-    /// Bytes of these parameters with their states, as the accountant lays them out.
-    pub(crate) fn states<'p>(&self, params: impl Iterator<Item = (&'p Scope, Storage)>) -> u64 {
-        let training = &self.scene.job.training;
-        let mesh = &self.scene.point.mesh;
-        let aligned = |dtype: DType, elements: u64| dtype.bytes(elements).align(ALIGNMENT).get();
-        let states = u64::from(training.precision.has_master()) + training.optimizer.states();
-        let mut gradients: BTreeMap<(AxisSet, Storage), u64> = BTreeMap::new();
-        let mut total = 0;
-        for (p, storage) in params {
-            let (whole, piece) = (p.elements, p.elements / storage.pieces(mesh));
-            total += aligned(training.precision.compute(), if storage.weight { piece } else { whole });
-            total += states * aligned(DType::F32, piece);
-            *gradients.entry((p.sync, storage)).or_default() += if storage.gradient { piece } else { whole };
-        }
-        total + gradients.values().map(|n| aligned(DType::F32, *n)).sum::<u64>()
     }
 
     /// What the parameters of a block of a run take.
@@ -197,13 +177,35 @@ impl<'s, 'a> Chain<'s, 'a> {
         self.here(first, end).map(|(c, _, n)| n * self.own_of(c, first, end).states[usize::from(whole)]).sum()
     }
 
-    /// Bytes of a stage that no level of recomputation changes: states, scalars, the stage's boundary.
+    /// Bytes of a stage that no level of recomputation changes: states, scalars, the stage's boundary, slots.
     fn fixed(&self, stage: usize, first: usize, end: usize) -> u64 {
         let slots = self.scene.point.micro_batches.min(2);
         let sides = 2 * u64::from(stage + 1 < self.frames.len()) + u64::from(stage > 0);
         let handover = if end - first > 1 { 2 } else { 0 };
-        let states = self.of_states(first, end, false);
+        let states = self.of_states(first, end, false) + self.in_transit(first, end);
         states + 2 * ALIGNMENT + (slots * sides + handover) * self.boundary
+    }
+
+    /// Bytes of a stage's slots for whole weights and gradients.
+    fn in_transit(&self, first: usize, end: usize) -> u64 {
+        let Gathering { reshard_after_forward, prefetch } = self.keeping.gathering;
+        let (mut gathering, mut weights, mut kept) = (0, 0, 0);
+        let (mut scattering, mut gradients) = (0, 0);
+        for (_, size, n) in self.here(first, end) {
+            let t = &size.transit;
+            (weights, kept) = (t.weights.max(weights), kept + n * t.weights);
+            gathering += if t.weights > 0 { n } else { 0 };
+            gradients = t.gradients.max(gradients);
+            scattering += if t.gradients > 0 { n } else { 0 };
+        }
+        let turns = if gathering > 1 { u64::from(prefetch) + 1 } else { gathering };
+        let passes = scattering * self.scene.point.micro_batches;
+        (if reshard_after_forward { turns * weights } else { kept }) + passes.min(2) * gradients
+    }
+
+    /// What passes through slots for a block of the chain.
+    pub(crate) fn moves(&self, block: usize) -> &Transit {
+        &self.sizes[self.scene.blocks[block] as usize].transit
     }
 
     /// Time, and bytes beside the fixed ones, of a run whose blocks all take their fastest version.
@@ -302,7 +304,9 @@ impl<'s, 'a> Chain<'s, 'a> {
                 recomputed: Bytes(bytes.saturating_sub(self.frames[s] * frame + workspace)),
                 time: time.saturating_sub(plain),
                 // Pieces of tiny parameters are padded, and may hold more than the whole.
-                split: Bytes(whole.saturating_sub(self.of_states(first, end, false))),
+                split: Bytes(
+                    whole.saturating_sub(self.of_states(first, end, false) + self.in_transit(first, end)),
+                ),
             }
         };
         stages.iter().enumerate().map(of).collect()
@@ -331,10 +335,11 @@ impl<'s, 'a> Chain<'s, 'a> {
         let room = self.scene.limit.get() - self.fixed(stage, first, end);
         let Some(all) = every(&kinds, self.frames[stage], room, MOST_WAYS) else {
             let fast = part(&fastest);
-            let backward = least - fast.forward;
+            let forward: u64 = self.here(first, end).map(|(_, s, n)| n * s.forward).sum();
+            let backward = fast.backward.max(least - forward);
             // Whatever recomputes, the first block's gradients are summed after all of backward.
-            let class = self.scene.blocks[first] as usize;
-            let synced = fast.synced.max(backward + self.own_of(class, first, end).sync);
+            let after = self.moves(first).scatter + self.syncs(first, end)[0];
+            let synced = fast.synced.max(backward + after);
             return vec![(Part { backward, synced, ..fast }, None)];
         };
         let mut ways: Vec<(Part, Option<Counts>)> = all.into_iter().map(|c| (part(&c), Some(c))).collect();
@@ -382,8 +387,8 @@ impl<'s, 'a> Chain<'s, 'a> {
             precision: training.precision,
             optimizer: training.optimizer,
             mesh: self.scene.point.mesh,
-            gathering: Gathering::default(),
-            bucket: Bytes::ZERO,
+            gathering: self.keeping.gathering,
+            bucket: self.keeping.bucket,
         }
     }
 

@@ -16,7 +16,11 @@ pub(crate) struct StageTime {
     pub(crate) backward: Vec<u64>,
     /// Kernels of one micro-batch, both passes.
     pub(crate) compute: u64,
-    /// Summing the gradients of each block, in chain order.
+    /// How much longer the first forward takes, from the start of the step.
+    pub(crate) first: u64,
+    /// Summing the split gradients of each block into pieces after its backward, in chain order.
+    pub(crate) scatter: Vec<u64>,
+    /// Summing the others after the last backward, and the pieces over what replicates them.
     pub(crate) sync: Vec<u64>,
     /// After that: sums over stages, and the gradient norm.
     pub(crate) norm: u64,
@@ -27,12 +31,14 @@ pub(crate) struct StageTime {
 impl StageTime {
     /// From the start of the last backward until all gradients are summed, each block's once its backward is done.
     pub(crate) fn synced(&self) -> u64 {
-        let (mut done, mut free) = (0u64, 0);
-        for (backward, sync) in self.backward.iter().zip(&self.sync).rev() {
+        let (mut done, mut scattered, mut free) = (0u64, 0, 0);
+        let moves = self.scatter.iter().zip(&self.sync);
+        for (backward, (scatter, sync)) in self.backward.iter().zip(moves).rev() {
             done += backward;
-            free = done.max(free) + sync;
+            scattered = done.max(scattered) + scatter;
+            free = if *scatter > 0 { scattered } else { done }.max(free) + sync;
         }
-        free.max(done)
+        free.max(scattered).max(done)
     }
 
     /// Its totals.
@@ -68,8 +74,8 @@ pub(crate) struct Breakdown {
 /// the norm of every stage.
 pub(crate) fn step(stages: &[StageTime], hop: &[u64], schedule: Schedule, m: u32, clips: bool) -> Breakdown {
     let backward = |s: &StageTime| s.backward.iter().sum::<u64>();
-    let ends =
-        pipeline(schedule, &stages.iter().map(|s| (s.forward, backward(s))).collect::<Vec<_>>(), hop, m);
+    let passes: Vec<[u64; 3]> = stages.iter().map(|s| [s.forward, backward(s), s.first]).collect();
+    let ends = pipeline(schedule, &passes, hop, m);
     let last = ends.iter().copied().max().unwrap_or(0);
     let synced: Vec<u64> = stages.iter().zip(&ends).map(|(s, end)| end - backward(s) + s.synced()).collect();
     let normed: Vec<u64> = synced.iter().zip(stages).map(|(t, s)| t + s.norm).collect();
@@ -90,8 +96,9 @@ pub(crate) fn step(stages: &[StageTime], hop: &[u64], schedule: Schedule, m: u32
     }
 }
 
-/// When each stage ends its last task, given (forward, backward) per stage.
-fn pipeline(schedule: Schedule, stages: &[(u64, u64)], hop: &[u64], m: u32) -> Vec<u64> {
+/// When each stage ends its last task, given its forward, its backward, and how much longer the first forward takes if it
+/// begins at once.
+fn pipeline(schedule: Schedule, stages: &[[u64; 3]], hop: &[u64], m: u32) -> Vec<u64> {
     let p = stages.len();
     let orders: Vec<Vec<Task>> = (0..p).map(|s| order(schedule, s as u32, p as u32, m)).collect();
     let unset = u64::MAX;
@@ -115,11 +122,13 @@ fn pipeline(schedule: Schedule, stages: &[(u64, u64)], hop: &[u64], m: u32) -> V
                 let start = free[s].max(arrived);
                 match task {
                     Task::F(k) => {
-                        free[s] = start + stages[s].0;
+                        let [time, _, first] = stages[s];
+                        let ready = if *k == 0 { first } else { 0 };
+                        free[s] = start.max(ready) + time;
                         forward[s][*k as usize] = free[s];
                     }
                     Task::B(k) => {
-                        free[s] = start + stages[s].1;
+                        free[s] = start + stages[s][1];
                         backward[s][*k as usize] = free[s];
                     }
                 }
@@ -140,7 +149,7 @@ mod tests {
     fn equal_stages_take_the_textbook_time() {
         for schedule in [Schedule::Gpipe, Schedule::OneForwardOneBackward] {
             for (p, m) in (1..6u64).flat_map(|p| (1..9).map(move |m| (p, m))) {
-                let stages = vec![(3, 5); p as usize];
+                let stages = vec![[3, 5, 0]; p as usize];
                 let ends = pipeline(schedule, &stages, &vec![0; p as usize], m as u32);
                 assert_eq!(ends.into_iter().max(), Some((m - 1) * 8 + p * 8), "{schedule} {p} {m}");
             }
@@ -151,7 +160,9 @@ mod tests {
     fn parts_add_up() {
         let stage = |backward: Vec<u64>, sync: Vec<u64>| StageTime {
             forward: 10,
+            first: 3,
             compute: 25,
+            scatter: vec![0; sync.len()],
             backward,
             sync,
             norm: 2,

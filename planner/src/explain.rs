@@ -5,7 +5,7 @@
 use crate::candidate::Solved;
 use crate::report::{difference, shortage};
 use crate::search::Search;
-use meshwright_ir::{Axis, Recompute, Time};
+use meshwright_ir::{Axis, Gathering, Recompute, StateSharding, Time};
 
 /// Most neighbours compared with.
 const NEIGHBOURS: usize = 3;
@@ -71,10 +71,25 @@ fn recomputed(s: &Solved) -> Option<String> {
     })
 }
 
-/// What splitting states among replicas spares.
+/// What splitting training state among replicas spares, and how weights come together.
 fn split(s: &Solved) -> Option<String> {
-    let most = s.spared.iter().map(|x| x.split).max().filter(|_| s.point.zero)?;
-    Some(format!("zero-1 splits optimizer state among {} replicas, which saves {most}", s.point.pieces().1))
+    let sharding = s.point.state_sharding;
+    let what = match sharding {
+        StateSharding::None => return None,
+        StateSharding::Zero1 => "optimizer state",
+        StateSharding::Zero2 => "gradients and optimizer state",
+        StateSharding::Zero3 if s.keeping.holds_gradients => "weights and optimizer state",
+        StateSharding::Zero3 => "weights, gradients and optimizer state",
+    };
+    let most = s.spared.iter().map(|x| x.split).max()?;
+    let pieces = s.point.storage().pieces(&s.point.mesh);
+    let Gathering { reshard_after_forward, prefetch } = s.keeping.gathering;
+    let gathers = match (sharding, reshard_after_forward, prefetch) {
+        (StateSharding::None | StateSharding::Zero1 | StateSharding::Zero2, ..) => "".into(),
+        (StateSharding::Zero3, false, _) => "; weights are gathered once a step".into(),
+        (StateSharding::Zero3, true, n) => format!("; weights are gathered for each pass, {n} ahead"),
+    };
+    Some(format!("{sharding} splits {what} among {pieces} replicas, which saves {most}{gathers}"))
 }
 
 /// `tp 8 → 4, pp 4 → 8: step +3.1 %, communication -3.0 %, bubble +5.2 %, memory +11.0 GiB`: what going from one plan to
@@ -108,7 +123,8 @@ fn changes(from: &Solved, to: &Solved) -> String {
         degree(Axis::Dp),
         ("micro-batch", own.micro_batch.to_string(), other.micro_batch.to_string()),
         ("schedule", own.schedule.to_string(), other.schedule.to_string()),
-        ("zero", u8::from(own.zero).to_string(), u8::from(other.zero).to_string()),
+        degree(Axis::Fsdp),
+        ("sharding", own.state_sharding.to_string(), other.state_sharding.to_string()),
         ("recompute", Recompute::summary(&from.recompute), Recompute::summary(&to.recompute)),
         ("sp", own.sequence_parallel.to_string(), other.sequence_parallel.to_string()),
     ];

@@ -8,8 +8,9 @@ use crate::pricing::Prices;
 use crate::problem::{Outcome, Problem, Solution};
 use crate::solve::{relaxed, solve};
 use crate::space::levels;
+use crate::work::data_axes;
 use meshwright_algebra::{BlockCode, Scope, Shapes, expand, recompute};
-use meshwright_ir::{Axis, ClassPlan, Job, Layout, Mesh, Recompute, Strategy};
+use meshwright_ir::{Axis, AxisSet, ClassPlan, Job, Layout, Mesh, Recompute, Strategy};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -53,12 +54,14 @@ pub(crate) struct Level {
     pub(crate) in_turn: u64,
 }
 
-type Memo = Mutex<BTreeMap<(usize, Vec<Strategy>), Arc<Expanded>>>;
+/// By class, strategies, and the data axes that they are spread over.
+type Memo = Mutex<BTreeMap<(usize, Vec<Strategy>, AxisSet), Arc<Expanded>>>;
 
 /// The blocks, built once.
 #[derive(Debug)]
 pub(crate) struct Family<'a> {
     prices: &'a Prices<'a>,
+    key: Key,
     blocks: Vec<Block<'a>>,
     expanded: Memo,
     /// `(owner, tied)`, each a class and a node.
@@ -76,7 +79,7 @@ impl<'a> Family<'a> {
         let dp = if key.replicated { 2 } else { 1 };
         let mesh = Mesh::new([(Axis::Dp, dp), (Axis::Tp, key.tp)]).expect("degrees of a small mesh");
         let shapes = Shapes { batch: key.micro_batch * u64::from(dp), sequence: job.training.sequence };
-        let boundary = boundary(key.replicated, key.sequence_parallel);
+        let boundary = boundary(data_axes(&mesh), key.sequence_parallel);
         let shape = [shapes.batch, shapes.sequence, job.model.hidden];
         let boundary_elements = boundary.local(&shape, &mesh).ok()?.iter().product();
         let block = |class| {
@@ -104,7 +107,16 @@ impl<'a> Family<'a> {
         };
         let repeats = (0..blocks.len()).map(of_class).collect();
         let levels = levels(job);
-        Some(Self { prices, blocks, expanded: Memo::default(), ties, repeats, levels, boundary_elements })
+        Some(Self {
+            prices,
+            key,
+            blocks,
+            expanded: Memo::default(),
+            ties,
+            repeats,
+            levels,
+            boundary_elements,
+        })
     }
 
     /// The classes' problems under a plan's load.
@@ -114,21 +126,33 @@ impl<'a> Family<'a> {
         Instance { family: self, problems: self.blocks.iter().enumerate().map(problem).collect() }
     }
 
-    /// A class under a choice.
-    pub(crate) fn expanded(&self, class: usize, choice: &[u32]) -> Arc<Expanded> {
+    /// A class under a choice, with its batch cut by these data axes: those of the point, for which the problem's one stands.
+    pub(crate) fn expanded(&self, class: usize, choice: &[u32], data: AxisSet) -> Arc<Expanded> {
         let block = &self.blocks[class];
-        let key = (class, block.chosen(choice));
+        let key = (class, block.chosen(choice), data);
         if let Some(known) = self.expanded.lock().expect("no expansion panics").get(&key) {
             return known.clone();
         }
-        let Spec { class: ops, mesh, shapes, hidden, boundary, dtype } = &block.spec;
-        let plan = block.plan(key.1.clone(), self.prices);
-        let code = expand(ops, &plan, mesh, shapes, *hidden, boundary, *dtype);
+        let strategies = key.1.iter().map(|s| spread(s, data)).collect();
+        let ops = block.spec.class;
+        let spec = block.spread(data, self.key.sequence_parallel);
+        let plan = spec.plan(strategies, self.prices);
+        let code = expand(ops, &plan, &spec.mesh, &spec.shapes, spec.hidden, &spec.boundary, spec.dtype);
         let recomputes = ops.has_input() && !ops.ends_in_loss();
         let levels = if recomputes { &self.levels[..] } else { &[Recompute::None] };
         let made = Arc::new(Expanded { plan, versions: versions(self.prices, &code, levels) });
         self.expanded.lock().expect("no expansion panics").entry(key).or_insert(made).clone()
     }
+}
+
+/// A strategy whose one data axis is these instead.
+fn spread(strategy: &Strategy, data: AxisSet) -> Strategy {
+    let of = |(axis, index): (&Axis, &u8)| {
+        let axes = if *axis == Axis::Dp { data } else { AxisSet::of(*axis) };
+        let index = *index;
+        axes.iter().map(move |a| (a, index)).collect::<Vec<_>>()
+    };
+    Strategy(strategy.0.iter().flat_map(of).collect())
 }
 
 /// A block at each of these levels, by rising time, without those that another beats in time, frame and workspace.
@@ -156,10 +180,9 @@ fn versions(p: &Prices<'_>, code: &BlockCode, levels: &[Recompute]) -> Vec<Level
     kept
 }
 
-/// Layout of the tensor between blocks: batch over replicas, and the sequence over the tensor axis or not.
-pub(crate) fn boundary(replicated: bool, sequence_parallel: bool) -> Layout {
-    let whole = Layout::replicated(3);
-    let batch = if replicated { whole.sharded(0, Axis::Dp) } else { whole };
+/// Layout of the tensor between blocks: batch over data axes, and the sequence over the tensor axis or not.
+pub(crate) fn boundary(data: AxisSet, sequence_parallel: bool) -> Layout {
+    let batch = data.iter().fold(Layout::replicated(3), |layout, axis| layout.sharded(0, axis));
     if sequence_parallel { batch.sharded(1, Axis::Tp) } else { batch }
 }
 
@@ -271,8 +294,8 @@ impl Instance<'_, '_> {
         (self.chosen(solutions), gap)
     }
 
-    /// The expansions of a choice, by class.
-    pub(crate) fn expanded(&self, chosen: &Chosen) -> Vec<Arc<Expanded>> {
-        chosen.solutions.iter().enumerate().map(|(c, s)| self.family.expanded(c, &s.choice)).collect()
+    /// The expansions of a choice on these data axes, by class.
+    pub(crate) fn expanded(&self, chosen: &Chosen, data: AxisSet) -> Vec<Arc<Expanded>> {
+        chosen.solutions.iter().enumerate().map(|(c, s)| self.family.expanded(c, &s.choice, data)).collect()
     }
 }

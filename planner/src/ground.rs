@@ -6,8 +6,9 @@ use crate::candidate::Scenario;
 use crate::family::{Family, Key};
 use crate::pricing::Prices;
 use crate::space::Point;
+use crate::work::data_axes;
 use meshwright_cost_models::CostModel;
-use meshwright_ir::{Axis, Bytes, Job, Mesh, Objective, Plan, Time};
+use meshwright_ir::{Axis, Bytes, Job, Mesh, Objective, Plan, Storage, Time};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -24,8 +25,8 @@ pub(crate) struct Ground<'a> {
     /// Prices on whole meshes.
     whole: BTreeMap<Mesh, Prices<'a>>,
     floors: BTreeMap<(u32, u64), Vec<Floor>>,
-    /// What parameters take, by tensor-parallel degree and pieces of their states.
-    holdings: BTreeMap<(u32, u64), Vec<Floor>>,
+    /// What parameters take, by tensor-parallel degree, how they are stored, and in how many pieces.
+    holdings: BTreeMap<(u32, Storage, u64), Vec<Floor>>,
     /// Cores that ranks share, where they do.
     cores: Option<u64>,
 }
@@ -48,8 +49,8 @@ impl<'a> Ground<'a> {
         let shapes: Vec<(u32, u64)> = shapes.into_iter().collect();
         let each = |shape: &(u32, u64)| (*shape, floors(job, model, shape.0, shape.1));
         let floors: Vec<_> = shapes.par_iter().map(each).collect();
-        let held: BTreeSet<(u32, u64)> = points.iter().map(|p| (p.degree(Axis::Tp), p.pieces().1)).collect();
-        let holdings = held.into_iter().map(|h| (h, holdings(job, model, h.0, h.1))).collect();
+        let held: BTreeSet<(u32, Storage, u64)> = points.iter().map(held).collect();
+        let holdings = held.into_iter().map(|h| (h, holdings(job, model, h.0, h.1, h.2))).collect();
         Self {
             job,
             blocks: job.model.blocks(),
@@ -64,7 +65,7 @@ impl<'a> Ground<'a> {
 
     fn chain(&self, point: &Point) -> Vec<Floor> {
         let floors = &self.floors[&(point.degree(Axis::Tp), point.micro_batch)];
-        let holdings = &self.holdings[&(point.degree(Axis::Tp), point.pieces().1)];
+        let holdings = &self.holdings[&held(point)];
         let each: Vec<Floor> = floors.iter().zip(holdings).map(|(f, h)| f.with(h)).collect();
         self.blocks.iter().map(|c| each[*c as usize]).collect()
     }
@@ -104,7 +105,8 @@ pub fn lower_bound(plan: &Plan) -> Time {
     let (job, mesh) = (&plan.job, &plan.mesh);
     let (model, tp) = (CostModel::new(&job.cluster), mesh.degree(Axis::Tp));
     let floors = floors(job, &model, tp, plan.micro_batch);
-    let holdings = holdings(job, &model, tp, u64::from(mesh.replicas()));
+    let storage = Storage::everything(data_axes(mesh));
+    let holdings = holdings(job, &model, tp, storage, u64::from(mesh.replicas()));
     let each: Vec<Floor> = floors.iter().zip(&holdings).map(|(f, h)| f.with(h)).collect();
     let chain: Vec<Floor> = job.model.blocks().iter().map(|c| each[*c as usize]).collect();
     Time(least(&chain, mesh, plan.micro_batches, cores(job, &model)))
@@ -123,11 +125,18 @@ fn cores(job: &Job, model: &CostModel) -> Option<u64> {
     model.shares_devices().then(all)
 }
 
-/// Typical messages: the tensor between blocks for one sample along tp, a block's gradients along dp, a scalar along pp.
+/// Typical messages: the tensor between blocks for one sample along tp, a block's gradients along data axes, a scalar
+/// along pp.
 fn payload(job: &Job) -> BTreeMap<Axis, Bytes> {
     let activation = job.training.precision.compute().bytes(job.training.sequence * job.model.hidden);
     let params = job.model.classes.iter().map(|c| c.params()).max().unwrap_or(0);
-    BTreeMap::from([(Axis::Tp, activation), (Axis::Dp, Bytes(4 * params)), (Axis::Pp, Bytes(4))])
+    let gradients = Bytes(4 * params);
+    BTreeMap::from([
+        (Axis::Tp, activation),
+        (Axis::Dp, gradients),
+        (Axis::Fsdp, gradients),
+        (Axis::Pp, Bytes(4)),
+    ])
 }
 
 /// Families by key, each built when first asked for.
@@ -150,10 +159,16 @@ impl<'g> Families<'g> {
     }
 }
 
+/// What a point's parameters take depends on this.
+fn held(point: &Point) -> (u32, Storage, u64) {
+    let storage = point.storage();
+    (point.degree(Axis::Tp), storage, storage.pieces(&point.mesh))
+}
+
 fn key(point: &Point) -> Key {
     Key {
         tp: point.degree(Axis::Tp),
-        replicated: point.degree(Axis::Dp) > 1,
+        replicated: point.replicas() > 1,
         micro_batch: point.micro_batch,
         sequence_parallel: point.sequence_parallel,
     }

@@ -51,6 +51,8 @@ mod ground;
 mod levels;
 mod milp;
 mod no_fit;
+mod parameters;
+mod passes;
 mod pricing;
 mod problem;
 #[cfg(test)]

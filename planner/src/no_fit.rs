@@ -8,7 +8,7 @@ use crate::report::shortage;
 use crate::search::Search;
 use crate::space::{Point, describe_pin, enumerate};
 use meshwright_cost_models::CostModel;
-use meshwright_ir::{Axis, Bytes, Job, Mesh, Schedule, Search as Limits};
+use meshwright_ir::{Axis, Bytes, Job, Mesh, Schedule, Search as Limits, StateSharding};
 use std::collections::BTreeMap;
 
 /// How many times the nodes at hand are tried one by one before only doubling.
@@ -67,7 +67,7 @@ fn closest(search: &Search<'_>, families: &Families<'_>) -> Option<Solved> {
     let solved = points.iter().take(CLOSEST_TRIED).filter_map(|p| {
         match solve_point(&search.ground.scenario(*p, families.of(p)?)).0 {
             Fate::Fits(solved) | Fate::Short(solved) => Some(*solved),
-            Fate::Impossible(_) => None,
+            Fate::Impossible(_) | Fate::Slow => None,
         }
     });
     solved.min_by_key(Solved::peak)
@@ -75,8 +75,15 @@ fn closest(search: &Search<'_>, families: &Families<'_>) -> Option<Solved> {
 
 fn describe(point: &Point) -> String {
     let (tp, pp, dp) = (point.degree(Axis::Tp), point.degree(Axis::Pp), point.degree(Axis::Dp));
-    let zero = if point.zero { " zero-1" } else { "" };
-    format!("tp={tp} pp={pp} dp={dp} micro-batch {}{zero}", point.micro_batch)
+    let fsdp = match point.degree(Axis::Fsdp) {
+        1 => String::new(),
+        n => format!(" fsdp={n}"),
+    };
+    let zero = match point.state_sharding {
+        StateSharding::None => String::new(),
+        split => format!(" {split}"),
+    };
+    format!("tp={tp} pp={pp} dp={dp}{fsdp} micro-batch {}{zero}", point.micro_batch)
 }
 
 /// Every kind of change that works, the one that asks for nothing new first.
@@ -216,9 +223,10 @@ fn fitting(job: &Job) -> Option<Point> {
 }
 
 /// Of points that differ in micro-batch, schedule and split of states alone, the one that holds least: the smallest
-/// micro-batch, 1F1B and split if they may be.
+/// micro-batch, 1F1B and split as far as may be.
 fn leanest(points: Vec<Point>) -> Vec<Point> {
-    let rank = |p: &Point| (p.micro_batch, p.schedule == Schedule::Gpipe, !p.zero);
+    let split = |p: &Point| std::cmp::Reverse(p.state_sharding);
+    let rank = |p: &Point| (p.micro_batch, p.schedule == Schedule::Gpipe, split(p));
     let mut least: BTreeMap<(Mesh, bool), Point> = BTreeMap::new();
     for point in points {
         let kept = least.entry((point.mesh, point.sequence_parallel)).or_insert(point);

@@ -151,7 +151,9 @@ impl<'a> Prices<'a> {
             true => self.kernel(&Kernel::Pack { outer: 1, parts: 1, inner: elements, dtype }),
             false => 0,
         };
-        let move_all = |kind, axis| self.collective(kind, AxisSet::of(axis), elements, dtype);
+        // On a mesh whose data axes are one, that one stands for each.
+        let on_mesh = |axis| if axis == Axis::Fsdp && self.mesh.degree(axis) == 1 { Axis::Dp } else { axis };
+        let move_all = |kind, axis| self.collective(kind, AxisSet::of(on_mesh(axis)), elements, dtype);
         match step {
             Step::AllReduce { axis } => move_all(CollectiveKind::AllReduceSum, axis),
             Step::AllGather { axis, dim } => move_all(CollectiveKind::AllGather, axis) + repack(dim),

@@ -40,7 +40,7 @@ impl<'a> Reach<'a> {
         let (m, batch, sequence) = (point.micro_batches, point.micro_batch, self.job.training.sequence);
         let model = &self.job.model;
         // Of all replicas together, as lowering will ask.
-        let all = batch * u64::from(point.degree(Axis::Dp));
+        let all = batch * u64::from(point.replicas());
         if countable(model, all, sequence, m).is_err() {
             return Some(format!("size: micro-batches of {all} x {sequence} tokens are too large to count"));
         }
@@ -54,8 +54,8 @@ impl<'a> Reach<'a> {
                 "length: {m} micro-batches make a program of {instructions:.0} instructions"
             ));
         }
-        let ranks = |axes: &[Axis]| axes.iter().map(|a| f64::from(point.degree(*a))).product::<f64>();
-        let (block, world) = (ranks(&[Axis::Tp, Axis::Dp]), ranks(&[Axis::Tp, Axis::Dp, Axis::Pp]));
+        let world = f64::from(point.mesh.ranks());
+        let block = world / f64::from(point.degree(Axis::Pp));
         let slowest = self.slowest;
         let transfers = sum(&|c| {
             TRANSFERS * c.nodes * slowest.transfer(0.0, block)

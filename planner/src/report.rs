@@ -4,12 +4,13 @@
 use crate::candidate::{Fate, Solved};
 use crate::family::{Expanded, boundary};
 use crate::search::{Entry, Search};
+use crate::work::data_axes;
 use meshwright_ir::{
-    Alternative, Axis, Bytes, Candidate, ClassPlan, Gathering, Plan, Prediction, SearchReport, Storage, Time,
+    Alternative, Bytes, Candidate, ClassPlan, Plan, Prediction, SearchReport, Storage, Time,
 };
 
 /// Most runners-up listed.
-const RUNNERS_UP: usize = 10;
+pub(crate) const RUNNERS_UP: usize = 10;
 
 /// What the search did. `best` are the positions of the plans returned.
 pub(crate) fn search(search: &Search<'_>, best: &[usize]) -> SearchReport {
@@ -22,7 +23,7 @@ pub(crate) fn search(search: &Search<'_>, best: &[usize]) -> SearchReport {
             sequence_parallel: s.point.sequence_parallel,
             micro_batch: s.point.micro_batch,
             schedule: s.point.schedule,
-            state_sharding: s.point.state_sharding(),
+            state_sharding: s.point.state_sharding,
             step_time_s: Time(s.time.step).seconds(),
             peak_memory_bytes: s.peak() + reserved,
         }
@@ -46,6 +47,9 @@ fn candidate(search: &Search<'_>, entry: &Entry) -> Candidate {
         Some(Fate::Fits(_)) => None,
         Some(Fate::Short(s)) => Some(shortage(search, s)),
         Some(Fate::Impossible(why)) => Some(why.clone()),
+        Some(Fate::Slow) => {
+            Some("bound: its fastest strategies beat none of the best, with memory to spare".into())
+        }
         None => entry.rejected.clone(),
     };
     let bounded = solved.is_none() && entry.bound > 0;
@@ -53,7 +57,7 @@ fn candidate(search: &Search<'_>, entry: &Entry) -> Candidate {
         mesh: entry.point.mesh,
         micro_batch: entry.point.micro_batch,
         schedule: entry.point.schedule,
-        state_sharding: entry.point.state_sharding(),
+        state_sharding: entry.point.state_sharding,
         sequence_parallel: entry.point.sequence_parallel,
         bound_s: bounded.then(|| Time(entry.bound).seconds()),
         states_bytes: bounded.then(|| search.ground.states(&entry.point) + reserved),
@@ -88,12 +92,12 @@ pub(crate) fn plan(search: &Search<'_>, s: &Solved, why: Vec<String>, report: &S
         micro_batches: point.micro_batches,
         schedule: point.schedule,
         stages: s.stages.clone(),
-        boundary: boundary(point.degree(Axis::Dp) > 1, point.sequence_parallel),
+        boundary: boundary(data_axes(&point.mesh), point.sequence_parallel),
         classes: s.classes.iter().zip(&s.storage).map(stored).collect(),
         recompute: s.recompute.clone(),
-        state_sharding: point.state_sharding(),
-        gathering: Gathering::default(),
-        bucket: Bytes::ZERO,
+        state_sharding: point.state_sharding,
+        gathering: s.keeping.gathering,
+        bucket: s.keeping.bucket,
         algorithms: search.ground.prices(point).algorithms().clone(),
         prediction: Prediction {
             step_time_s: step,

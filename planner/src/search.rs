@@ -15,6 +15,9 @@ use rayon::prelude::*;
 /// Points solved between two looks at the bound: enough to keep a few cores busy, few enough to prune early.
 const BATCH: usize = 16;
 
+/// Plans of which the order is certain, whatever is asked for: the best and the runners-up that a report lists.
+const RANKED: usize = report::RUNNERS_UP + 1;
+
 /// How far a search has come.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
@@ -67,14 +70,14 @@ impl Entry {
     pub(crate) fn fits(&self) -> Option<&Solved> {
         match &self.fate {
             Some(Fate::Fits(solved)) => Some(solved),
-            Some(Fate::Short(_) | Fate::Impossible(_)) | None => None,
+            Some(Fate::Short(_) | Fate::Impossible(_) | Fate::Slow) | None => None,
         }
     }
     /// The smallest solution, where not even that fits.
     pub(crate) fn short(&self) -> Option<&Solved> {
         match &self.fate {
             Some(Fate::Short(solved)) => Some(solved),
-            Some(Fate::Fits(_) | Fate::Impossible(_)) | None => None,
+            Some(Fate::Fits(_) | Fate::Impossible(_) | Fate::Slow) | None => None,
         }
     }
 }
@@ -159,13 +162,14 @@ impl<'g> Search<'g> {
                 left.iter().for_each(|k| self.entries[*k].rejected = Some(why.clone()));
                 break;
             }
+            let beat = best.get(wanted.max(RANKED) - 1).copied().unwrap_or(u64::MAX);
             let (batch, rest) = left.split_at(BATCH.min(left.len()));
             let solve = |k: &usize| {
                 let point = self.entries[*k].point;
                 match families.of(&point) {
                     Some(family) => {
                         let scene = self.ground.scenario(point, family);
-                        solve_point(&Scenario { beat: worst.unwrap_or(u64::MAX), ..scene })
+                        solve_point(&Scenario { beat, ..scene })
                     }
                     None => (Fate::Impossible("the tensor between blocks does not divide".into()), 0),
                 }

@@ -5,7 +5,7 @@ use crate::pricing::Prices;
 use crate::problem::{Outcome, Problem, evaluate};
 use crate::solve::solve;
 use crate::work::Step;
-use meshwright_ir::{AxisSet, ClassPlan, Training};
+use meshwright_ir::{ClassPlan, Storage, Training};
 
 /// A block class solved by itself.
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ pub fn plan_block(
     };
     let time = evaluate(&block.bare(), &solution.choice).expect("an allowed choice");
     Ok(BlockPlan {
-        plan: block.plan(block.chosen(&solution.choice), prices),
+        plan: block.spec.plan(block.chosen(&solution.choice), prices),
         time,
         parameters: solution.cost - time,
         memory: solution.memory,
@@ -71,7 +71,7 @@ fn pose<'a>(
 ) -> Result<(Block<'a>, Problem), String> {
     let uneven = format!("{}: the boundary {} does not cut evenly", spec.class.name, spec.boundary);
     let block = Block::new(spec, prices).ok_or(uneven)?;
-    let step = Step::of(training, (AxisSet::EMPTY, 1));
+    let step = Step::of(training, Storage::WHOLE, prices.mesh(), micro_batches, 0);
     let load = Load { step, prices, micro_batches, in_flight, shares_ties: false };
     let problem = block.problem(&load, &|_| false);
     Ok((block, problem))

@@ -5,7 +5,9 @@ use crate::pricing::{Prices, accumulating};
 use meshwright_algebra::{ALIGNMENT, Expr, OpLayouts, Shapes, Slot, gradient_aliases, signature};
 use meshwright_cost_models::CostModel;
 use meshwright_ir::program::{CollectiveKind, IdKind, Kernel, OpKernel, Pass};
-use meshwright_ir::{AxisSet, DType, Mesh, Node, Op, Optimizer, Precision, Strategy, Training};
+use meshwright_ir::{
+    Axis, AxisSet, DType, Mesh, Node, Op, Optimizer, Precision, Storage, Strategy, Training,
+};
 
 /// One rank's piece of a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,62 +128,117 @@ impl Scene<'_> {
     }
 }
 
-/// What every step does to the parameters of a rank: summing gradients, their norm, the update.
+/// What every step does to the parameters of a rank: gathering and summing them, the norm, the update.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) precision: Precision,
     pub(crate) optimizer: Optimizer,
     pub(crate) clips: bool,
-    /// Axes among which optimizer state is split, and the number of pieces.
-    pieces: (AxisSet, u64),
+    /// How parameters are stored where they may be, and in how many pieces that makes.
+    wanted: Storage,
+    pieces: u64,
+    /// The mesh's data axes with several ranks, for which a block problem's one data axis stands.
+    data: AxisSet,
+    pub(crate) micro_batches: u64,
+    /// How often a step gathers split weights.
+    pub(crate) turns: u64,
 }
 
 impl Step {
-    /// As a job trains, with states split among these axes into so many pieces.
-    pub(crate) fn of(training: &Training, pieces: (AxisSet, u64)) -> Self {
+    /// As a job trains, with parameters stored as `wanted` on a mesh.
+    pub(crate) fn of(
+        training: &Training,
+        wanted: Storage,
+        mesh: &Mesh,
+        micro_batches: u64,
+        turns: u64,
+    ) -> Self {
         let Training { precision, optimizer, clip, .. } = training;
-        Self { precision: *precision, optimizer: *optimizer, clips: *clip > 0.0, pieces }
+        Self {
+            precision: *precision,
+            optimizer: *optimizer,
+            clips: *clip > 0.0,
+            wanted,
+            pieces: wanted.pieces(mesh),
+            data: data_axes(mesh),
+            micro_batches,
+            turns,
+        }
+    }
+
+    /// As a job trains, whatever the mesh: for what does not depend on it.
+    pub(crate) fn on_one_rank(training: &Training) -> Self {
+        Self::of(training, Storage::WHOLE, &Mesh::single(), 1, 1)
     }
 
     /// The same with whole states on every replica.
     pub(crate) fn whole(self) -> Self {
-        Self { pieces: (AxisSet::EMPTY, 1), ..self }
+        Self { wanted: Storage::WHOLE, pieces: 1, ..self }
     }
 
-    /// Pieces of one parameter's state: those of replicas that all sum its gradient, where they divide it.
-    fn pieces_of(&self, shard: &Shard) -> u64 {
-        let (axes, n) = self.pieces;
-        let summed = !axes.is_empty() && axes.iter().all(|a| shard.sync.contains(a));
-        if summed && shard.elements.is_multiple_of(n) { n } else { 1 }
+    /// Axes of the mesh that a block problem's stand for.
+    pub(crate) fn axes(&self, axes: AxisSet) -> AxisSet {
+        if axes.contains(Axis::Dp) { axes.without(Axis::Dp).union(self.data) } else { axes }
     }
 
-    /// Time per step for one parameter: summing its gradient, norm and update.
+    /// How one parameter is stored: as wanted where all of its replicas sum its gradient and the pieces are even.
+    fn stored(&self, shard: &Shard) -> (Storage, u64) {
+        let may =
+            self.wanted.over.is_subset(self.axes(shard.sync)) && shard.elements.is_multiple_of(self.pieces);
+        if may { (self.wanted, self.pieces) } else { (Storage::WHOLE, 1) }
+    }
+
+    /// Time per step for one parameter by itself.
     pub(crate) fn time(&self, shard: &Shard, prices: &Prices<'_>) -> u64 {
-        let pieces = self.pieces_of(shard);
+        let (storage, pieces) = self.stored(shard);
         let time = |k: &Kernel| prices.kernel(k);
-        let gather = if pieces > 1 { self.gather(shard.elements, prices) } else { 0 };
-        self.sync(shard.sync, shard.elements, pieces > 1, prices)
+        self.each_turn(storage, shard.elements, prices) * self.turns
+            + self.each_backward(storage, shard.elements, prices) * self.micro_batches
+            + self.sync(self.axes(shard.sync), shard.elements, (storage, pieces), prices)
             + self.norm(shard.elements / pieces, &time)
             + self.update_kernel(shard.elements / pieces, shard.decays, &time)
-            + gather
+            + self.after_update(storage, shard.elements, prices)
     }
 
-    /// Time of summing so many gradients over `axes`, of which each replica gets its piece if `split`.
-    pub(crate) fn sync(&self, axes: AxisSet, elements: u64, split: bool, prices: &Prices<'_>) -> u64 {
-        let over = |kind, axes: AxisSet| match axes.is_empty() {
-            true => 0,
-            false => prices.collective(kind, axes, elements, DType::F32),
-        };
-        if !split {
-            return over(CollectiveKind::AllReduceSum, axes);
-        }
-        let others = self.pieces.0.iter().fold(axes, AxisSet::without);
-        over(CollectiveKind::AllReduceSum, others) + over(CollectiveKind::ReduceScatter, self.pieces.0)
+    /// Time of gathering so many weights for a turn of their block, if they are split.
+    pub(crate) fn each_turn(&self, storage: Storage, elements: u64, prices: &Prices<'_>) -> u64 {
+        self.gathered(storage.of_weight(), elements, prices)
     }
 
-    /// Time of gathering so many weights that replicas updated in pieces.
-    pub(crate) fn gather(&self, elements: u64, prices: &Prices<'_>) -> u64 {
-        prices.collective(CollectiveKind::AllGather, self.pieces.0, elements, self.precision.compute())
+    /// Time of summing so many gradients into their pieces after a backward, if they are split.
+    pub(crate) fn each_backward(&self, storage: Storage, elements: u64, prices: &Prices<'_>) -> u64 {
+        over(CollectiveKind::ReduceScatter, storage.of_gradient(), elements, DType::F32, prices)
+    }
+
+    /// Time of adding such sums of so many elements to the pieces, if gradients are split.
+    pub(crate) fn adding(&self, storage: Storage, piece: u64, prices: &Prices<'_>) -> u64 {
+        let add = Kernel::Add { elements: piece, dtype: DType::F32 };
+        if storage.gradient { prices.kernel(&add) } else { 0 }
+    }
+
+    /// Time of summing so many gradients over `axes` at the end of the step, so far as they are not yet: over the axes that
+    /// do not split them all of them, or their pieces; over those that do into pieces.
+    pub(crate) fn sync(
+        &self,
+        axes: AxisSet,
+        elements: u64,
+        (storage, pieces): (Storage, u64),
+        prices: &Prices<'_>,
+    ) -> u64 {
+        let held = if storage.gradient { elements / pieces } else { elements };
+        let split = if storage.gradient { AxisSet::EMPTY } else { storage.over };
+        over(CollectiveKind::AllReduceSum, axes.minus(storage.over), held, DType::F32, prices)
+            + over(CollectiveKind::ReduceScatter, split, elements, DType::F32, prices)
+    }
+
+    /// Time of gathering so many weights that replicas updated in pieces and hold whole.
+    pub(crate) fn after_update(&self, storage: Storage, elements: u64, prices: &Prices<'_>) -> u64 {
+        let split = if storage.weight { AxisSet::EMPTY } else { storage.over };
+        self.gathered(split, elements, prices)
+    }
+
+    fn gathered(&self, axes: AxisSet, elements: u64, prices: &Prices<'_>) -> u64 {
+        over(CollectiveKind::AllGather, axes, elements, self.precision.compute(), prices)
     }
 
     /// Time of the update of so many elements.
@@ -207,15 +264,29 @@ impl Step {
 
     /// Bytes a parameter takes: compute copy, fp32 master, moments, fp32 gradient, each aligned.
     pub(crate) fn bytes(&self, shard: &Shard) -> u64 {
-        self.bytes_of(shard.elements, self.pieces_of(shard))
+        let (storage, pieces) = self.stored(shard);
+        self.bytes_of(shard.elements, storage, pieces)
     }
 
-    /// Bytes of so many elements whose master and moments are split into pieces; of pieces that do not divide them, a
-    /// bound from below.
-    pub(crate) fn bytes_of(&self, elements: u64, pieces: u64) -> u64 {
-        let aligned = |width: u64, elements: u64| (width * elements).div_ceil(ALIGNMENT) * ALIGNMENT;
+    /// Bytes of so many elements stored so in so many pieces; of pieces that do not divide them, a bound from below.
+    pub(crate) fn bytes_of(&self, elements: u64, storage: Storage, pieces: u64) -> u64 {
+        let aligned = |dtype: DType, split: bool| {
+            let held = if split { elements / pieces } else { elements };
+            dtype.bytes(held).align(ALIGNMENT).get()
+        };
         let states = u64::from(self.precision.has_master()) + self.optimizer.states();
-        let compute = self.precision.compute().width();
-        aligned(compute, elements) + aligned(4, elements) + states * aligned(4, elements / pieces)
+        aligned(self.precision.compute(), storage.weight)
+            + aligned(DType::F32, storage.gradient)
+            + states * aligned(DType::F32, storage.is_split())
     }
+}
+
+/// Time of a collective over these axes, if there are any.
+fn over(kind: CollectiveKind, axes: AxisSet, elements: u64, dtype: DType, prices: &Prices<'_>) -> u64 {
+    if axes.is_empty() { 0 } else { prices.collective(kind, axes, elements, dtype) }
+}
+
+/// The data axes of a mesh with several ranks.
+pub(crate) fn data_axes(mesh: &Mesh) -> AxisSet {
+    mesh.active().iter().filter(|a| AxisSet::DATA.contains(*a)).collect()
 }

@@ -94,6 +94,8 @@ impl Case {
             backward: backward.collect(),
             forward: self.chain[first..end].iter().map(|k| self.forward[*k]).sum(),
             sync: self.chain[first..end].iter().map(|k| self.sync[*k]).collect(),
+            first: 0,
+            scatter: vec![0; end - first],
             compute: 0,
             norm: 1,
             update: (end - first) as u64 * self.update,
