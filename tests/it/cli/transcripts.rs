@@ -389,6 +389,7 @@ fn auto() {
               search  # candidates, # block problems, # simulated
 
               next best  step  peak memory
+              dp # micro-batch # #f#b, zero-#  # ms  # MiB
               dp # micro-batch # #f#b  # ms  # MiB
 
               peak memory  # MiB of buffers measured, # MiB planned, a rank by stage

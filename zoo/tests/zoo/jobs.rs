@@ -135,7 +135,7 @@ fn what_resolving_refuses() {
         job: search.ranks: 0; share this machine among 1 to 1024 ranks
         job: search.ranks: 9; the cluster holds 8: add nodes or use fewer ranks
         job: search.top: 0; write 1 or more
-        job: search.pin: `tp=`; write dp, tp, pp, sp, microbatch, schedule, zero (0 or 1) or recompute (none, gathers, selective or full) with =, !=, <= or >= and a value, as in `tp=8,pp<=4`
+        job: search.pin: `tp=`; write dp, fsdp, tp, pp, sp, microbatch, schedule, zero (0 to 3) or recompute (none, gathers, selective or full) with =, !=, <= or >= and a value, as in `tp=8,pp<=4`
         job: search.target: `megatron`, which is not built yet; write any or meshwright
         job: run.steps: 0; write 1 or more
         job: run.backend: `tpu`; write cpu or cuda
