@@ -16,8 +16,9 @@
 //!        search ─ the best k, their most repeated block solved to proof ── report, explain, no_fit ──▶ Verdict
 //! ```
 //!
-//! 1. [`search`] enumerates degrees dp·tp·pp, micro-batches, schedules, two layouts of the tensor between blocks, and whether
-//!    replicas split the optimizer's state (ZeRO stage 1). Pins and divisibility reject points, each with its reason; so do parameter states that cannot fit under any strategy.
+//! 1. [`search`] enumerates degrees dp·fsdp·tp·pp, micro-batches, schedules, two layouts of the tensor between blocks, and whether
+//!    replicas split training state (ZeRO 1 and 2 over dp, 3 over fsdp). Pins and divisibility reject points, each with its
+//!    reason; so do parameter states that cannot fit under any strategy.
 //! 2. Every point left has a *floor*: the kernels its busiest stage must run under their cheapest strategies. The least floor
 //!    is the plan's `lower_bound_s`. A point whose floor is not below the k-th best closed form is not solved.
 //! 3. A block class becomes a [`Problem`]: one node per op, whose strategies are `algebra::strategies`; one edge or node per
