@@ -86,11 +86,13 @@ pub(crate) fn step(stages: &[StageTime], hop: &[u64], schedule: Schedule, m: u32
     let busy = slowest.map_or(0, |s| u64::from(m) * (s.forward + backward(s)));
     let compute = slowest.map_or(0, |s| u64::from(m) * s.compute).min(busy);
     let gradients = synced.iter().copied().max().unwrap_or(0) - last;
+    // What must be gathered before anything begins waits for no other stage.
+    let gathered = slowest.map_or(0, |s| s.first).min(last - busy);
     Breakdown {
         step,
         compute,
-        communication: busy - compute,
-        bubble: last - busy,
+        communication: busy - compute + gathered,
+        bubble: last - busy - gathered,
         gradients,
         update: step - last - gradients,
     }

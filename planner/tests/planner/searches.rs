@@ -5,9 +5,7 @@ use expect_test::expect;
 use meshwright_algebra::schedules::{in_flight, order};
 use meshwright_algebra::{BlockCode, Shapes, StageBlock, StageShape, expand, recompute, stage_memory};
 use meshwright_cost_models::CostModel;
-use meshwright_ir::{
-    Algorithm, Axis, Bytes, Job, Model, Objective, Plan, Recompute, SearchReport, StateSharding,
-};
+use meshwright_ir::{Algorithm, Bytes, Job, Model, Objective, Plan, Recompute, SearchReport, StateSharding};
 use meshwright_planner::{Verdict, search};
 
 fn found(job: &Job) -> (Vec<Plan>, SearchReport) {
@@ -85,7 +83,7 @@ fn sound(job: &Job, plans: &[Plan], report: &SearchReport) {
 /// Arena of every stage from the plan alone, on its own mesh.
 fn peaks(plan: &Plan) -> Vec<Bytes> {
     let (job, mesh) = (&plan.job, &plan.mesh);
-    let batch = plan.micro_batch * u64::from(mesh.degree(Axis::Dp));
+    let batch = plan.micro_batch * u64::from(mesh.replicas());
     let shapes = Shapes { batch, sequence: job.training.sequence };
     let dtype = job.training.precision.compute();
     let hidden = job.model.hidden;
@@ -165,15 +163,15 @@ fn progress_only_moves_forward() {
 fn the_best_plan_says_why() {
     let (plans, _) = found(&small());
     expect![[r#"
-        pp=1 dp=16 fsdp=1 cp=1 tp=1
-        169 plans fit, of 361 points of the space
-        closed form 1.60 s: kernels 1.55 s (97 %), exposed communication 0 ps (0 %), bubble 0 ps (0 %), gradients 7.78 ms (0 %), update 44.3 ms (3 %)
-        peak memory 71.6 GiB of 76.1 GiB, on stage 0
-        zero-1 splits optimizer state among 16 replicas, which saves 84.1 GiB
-        no plan of this space simulates faster than 1.37 s: this one takes 1.2 times that
-        tp 1 → 2, dp 16 → 8, micro-batch 1 → 4, recompute none → full in 1 of 34 blocks: step +0.3 %, kernels -2.5 %, communication +3.1 %, update -0.2 %, memory +3.82 GiB
-        tp 1 → 2, dp 16 → 8, micro-batch 1 → 4, sp false → true: step +1.6 %, kernels -2.5 %, communication +4.4 %, update -0.2 %, memory +966 MiB
-        micro-batch 1 → 2, recompute none → full in 15 of 34 blocks: step +3.8 %, kernels +3.8 %, memory +4.11 GiB
+        pp=1 dp=1 fsdp=16 cp=1 tp=1
+        43 plans fit, of 644 points of the space
+        closed form 1.47 s: kernels 1.45 s (98 %), exposed communication 3.88 ms (0 %), bubble 3.89 ms (0 %), gradients 7.69 ms (1 %), update 7.23 ms (0 %)
+        peak memory 55.8 GiB of 76.1 GiB, on stage 0
+        zero-3 splits weights, gradients and optimizer state among 16 replicas, which saves 119 GiB; weights are gathered for each pass, 2 ahead
+        no plan of this space simulates faster than 1.37 s: this one takes 1.1 times that
+        dp 1 → 2, fsdp 16 → 8: step +1.0 %, communication +0.2 %, gradients +0.4 %, update +0.4 %, memory +8.66 GiB
+        micro-batch 2 → 4, recompute none → selective in 6 of 34 blocks, full in 8 of 34 blocks: step +1.6 %, kernels +1.9 %, bubble -0.3 %, memory +20.3 GiB
+        dp 1 → 16, fsdp 16 → 1, sharding zero-3 → zero-2: step +2.3 %, bubble -0.3 %, update +2.5 %, memory +11.1 GiB
     "#]].assert_eq(&format!("{}\n{}\n", plans[0].mesh, plans[0].why.join("\n")));
 }
 
@@ -188,7 +186,7 @@ fn every_rejected_point_has_its_reason() {
     reasons.dedup();
     reasons.retain(|r| !r.starts_with("bound: "));
     expect![[r#"
-        batch: 12 samples do not divide by dp 8
+        batch: 12 samples do not divide among 8 replicas
         heads: 6 key heads do not divide by tp 4
         heads: 6 key heads do not divide by tp 8
         pinned microbatch<=2
@@ -204,10 +202,10 @@ fn nothing_fits_until_as_many_nodes_as_said() {
     let model = || fixtures::llama(LLAMA_70B);
     let (why, change) = refused(&fixtures::job(model(), fixtures::h100(1), 4096, 64, ""));
     expect![[r#"
-        none of 228 points of the space fits
+        none of 372 points of the space fits
         closest: tp=8 pp=1 dp=1 micro-batch 1: memory: stage 0 needs 151 GiB of 76.1 GiB at micro-batch 1
-        memory: 228 points
-        use 3 nodes instead of 1 (24 ranks, tp=1 pp=24 dp=1 micro-batch 1); or give each rank 75.1 GiB more memory (tp=8 pp=1 dp=1 micro-batch 1)
+        memory: 372 points
+        use 3 nodes instead of 1 (24 ranks, tp=1 pp=3 dp=1 fsdp=8 micro-batch 1 zero-3); or give each rank 75.1 GiB more memory (tp=8 pp=1 dp=1 micro-batch 1)
     "#]]
     .assert_eq(&format!("{}\n{change}\n", why.join("\n")));
     let words: Vec<&str> = change.split_whitespace().collect();
