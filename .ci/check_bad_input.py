@@ -34,7 +34,7 @@ CASES = [
     ("no command of that name", ["frobnicate"], "frobnicate"),
     ("ten thousand letters that are no command", ["frob" * 2500], "frob"),
     ("ten thousand letters that are no precision", ["plan", "--precision", "frob" * 2500], "precision"),
-    ("a command that is not built yet", ["validate", "runs.csv", "--json"], "built"),
+    ("a command that is not built yet", ["export", "plan.json", "--json"], "built"),
     ("no such job", ["plan", "missing.toml", "-o", "plan.json", "--json"], "missing.toml"),
     ("no such model", ["plan", "--model", "gpt-nanno", *usual, "-o", "plan.json"], "gpt-nano"),
     ("a misspelt key", ["plan", given("key.toml", job.replace("global_batch", "global_bach")), "-o", "plan.json"], "global_bach"),

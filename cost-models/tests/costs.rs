@@ -264,3 +264,44 @@ proptest! {
         prop_assert!(low - 1e-12 <= y && y <= high + 1e-12);
     }
 }
+
+/// The test cluster with an interpreter that takes 50 us an op.
+fn eager() -> Cluster {
+    let mut cluster = two_levels();
+    cluster.device.host.dispatch = Time::micros(50);
+    cluster.device.host.step = Time::micros(700);
+    cluster
+}
+
+#[test]
+fn an_empty_kernel_costs_its_dispatches() {
+    use meshwright_cost_models::{dispatching, once_per_step};
+    let model = CostModel::new(&eager());
+    assert_eq!(model.kernel(&dispatching(6)).time, Time::micros(300));
+    assert_eq!(model.kernel(&once_per_step()).time, Time::micros(700));
+    assert_eq!(model.kernel(&dispatching(6)).bytes, Bytes::ZERO);
+}
+
+proptest! {
+    #[test]
+    fn aligned_products_gain_nothing_from_shrinking(m in 1u64..64, n in 1u64..512, k in 1u64..512, more in 1u64..64) {
+        let model = CostModel::new(&two_levels());
+        let time = |m: u64, n: u64, k: u64| model.kernel(&linear(1, 8 * m, 8 * k, 8 * n, DType::Bf16)).time;
+        prop_assert!(time(m + more, n, k) >= time(m, n, k));
+        prop_assert!(time(m, n + more, k) >= time(m, n, k));
+        prop_assert!(time(m, n, k + more) >= time(m, n, k));
+    }
+
+    #[test]
+    fn faster_parts_are_never_slower(m in 1u64..512, n in 1u64..1024, k in 1u64..1024, factor in 1.0f64..8.0) {
+        let slow = two_levels();
+        let mut fast = slow.clone();
+        fast.device.peak.values_mut().for_each(|p| *p = p.scaled(factor));
+        fast.device.memory_bandwidth = fast.device.memory_bandwidth.scaled(factor);
+        fast.levels.iter_mut().for_each(|l| l.bandwidth = l.bandwidth.scaled(factor));
+        let (slow, fast) = (CostModel::new(&slow), CostModel::new(&fast));
+        let kernel = linear(1, m, k, n, DType::Bf16);
+        prop_assert!(fast.kernel(&kernel).time <= slow.kernel(&kernel).time);
+        prop_assert!(fast.exchange(Bytes(m * n), 0, 9) <= slow.exchange(Bytes(m * n), 0, 9));
+    }
+}

@@ -295,8 +295,8 @@ impl<'s, 'a> Chain<'s, 'a> {
             let (first, end) = (stage.first as usize, (stage.first + stage.blocks) as usize);
             let (plain, bytes) = self.plain(s, first, end);
             let (mut time, mut frame, mut workspace) = (0, 0, 0);
-            for k in first..end {
-                let v = &self.sizes[self.scene.blocks[k] as usize].versions[versions[k]];
+            for (block, version) in self.scene.blocks[first..end].iter().zip(&versions[first..end]) {
+                let v = &self.sizes[*block as usize].versions[*version];
                 (time, frame, workspace) = (time + v.time, frame + v.frame, v.workspace.max(workspace));
             }
             let whole = self.of_states(first, end, true);

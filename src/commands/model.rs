@@ -162,19 +162,20 @@ fn text(view: &View) -> String {
     facts.push(vec!["keys, values".into(), format!("{} elements a token", digits(view.kv_width))]);
     let count = |c: &ConventionView| {
         let (forward, training) = (Flops(c.forward), Flops(c.training));
-        vec![format!("{forward}"), format!("{training}"), c.convention.to_string()]
+        vec![format!("{forward} forward, {training} training"), c.convention.to_string()]
     };
-    let mut conventions = vec![["forward", "training", "FLOPs a token"].map(String::from).to_vec()];
-    conventions.extend(flops.conventions.iter().map(count));
-    let assumed: String = view.assumed.iter().map(|t| format!("  assumed: {t}\n")).collect();
+    let conventions: Vec<Vec<String>> = flops.conventions.iter().map(count).collect();
+    let assumed: Vec<Vec<String>> =
+        view.assumed.iter().map(|t| vec!["assumed".to_string(), t.clone()]).collect();
     format!(
-        "{} ({})\n\n{}\n{}\nat sequence {}\n{}{assumed}",
+        "{} ({})\n\n{}\n{}\nFLOPs a token at sequence {}\n{}{}",
         view.name,
         view.family,
         output::table(&rows),
         output::pairs(&facts),
         flops.sequence,
-        output::table(&conventions)
+        output::pairs(&conventions),
+        output::pairs(&assumed)
     )
 }
 

@@ -17,6 +17,8 @@ pub(crate) struct SimulateView {
     bubble_fraction: f64,
     exposed_comm_fraction: f64,
     peak_memory_bytes: Vec<Bytes>,
+    memory_limit_bytes: Bytes,
+    fits: bool,
     instructions: u64,
     critical_path: Vec<CriticalView>,
     timing: Timing,
@@ -42,7 +44,9 @@ pub(crate) fn simulate_view(
         mfu: plan.map(|p| mfu(p, step)),
         bubble_fraction: s.summary.bubble_fraction,
         exposed_comm_fraction: s.summary.exposed_comm_fraction,
+        fits: peaks(program, cluster).into_iter().all(|p| p <= limit(cluster)),
         peak_memory_bytes: peaks(program, cluster),
+        memory_limit_bytes: limit(cluster),
         instructions: s.summary.instructions,
         critical_path: s
             .critical
@@ -62,9 +66,14 @@ fn peaks(program: &Program, cluster: &Cluster) -> Vec<Bytes> {
     program.planned_peaks().into_iter().map(|peak| peak + cluster.device.reserved).collect()
 }
 
+/// What a rank may use, the runtime's reserve included.
+fn limit(cluster: &Cluster) -> Bytes {
+    CostModel::new(cluster).memory_limit() + cluster.device.reserved
+}
+
 pub(crate) fn simulate_text(program: &Program, cluster: &Cluster, s: &Simulated) -> String {
     let step = s.summary.step_time.seconds();
-    let limit = CostModel::new(cluster).memory_limit() + cluster.device.reserved;
+    let limit = limit(cluster);
     let mut stages = vec![["stage", "peak memory", "to spare"].map(String::from).to_vec()];
     let peaks = peaks(program, cluster);
     stages.extend(stage_rows(&peaks, |k| {

@@ -132,10 +132,10 @@ fn text(answer: &WhatIf) -> String {
     let mut rows = vec![head.map(String::from).to_vec()];
     rows.extend(std::iter::once(baseline).chain(&answer.cases).map(row));
     let noted = std::iter::once(baseline).chain(&answer.cases);
-    let notes: String =
-        noted.filter_map(|c| c.note.as_ref().map(|n| format!("  {}: {n}\n", c.change))).collect();
+    let notes: Vec<String> =
+        noted.filter_map(|c| c.note.as_ref().map(|n| format!("{}: {n}", c.change))).collect();
     let gap = if notes.is_empty() { "" } else { "\n" };
-    format!("{}{gap}{notes}", output::table(&rows))
+    format!("{}{gap}{}", output::table(&rows), output::items(notes.iter().map(String::as_str)))
 }
 
 /// A signed share with one decimal; what rounds to nothing has no sign.

@@ -251,10 +251,13 @@ impl<'s> Sample<'s> {
 /// What terms are priced on: a cluster, and how attention runs there.
 type Shape<'s> = (&'s Cluster, Option<u64>, DType);
 
+/// One sample's path: its cluster, how often each of that cluster's terms stands on it, and seconds of no term.
+type Path = (usize, Vec<(usize, f64)>, f64);
+
 /// Steps that the samples' paths take under constants, each distinct term priced once per cluster.
 struct Pricing<'s> {
     clusters: Vec<(Shape<'s>, Vec<&'s Term>)>,
-    rows: Vec<(usize, Vec<(usize, f64)>, f64)>,
+    rows: Vec<Path>,
 }
 
 impl<'s> Pricing<'s> {
@@ -288,7 +291,7 @@ impl<'s> Pricing<'s> {
             terms.iter().map(|t| t.seconds(&cost)).collect::<Vec<f64>>()
         };
         let prices: Vec<Vec<f64>> = self.clusters.iter().map(price).collect();
-        let step = |(c, terms, rest): &(usize, Vec<(usize, f64)>, f64)| {
+        let step = |(c, terms, rest): &Path| {
             (rest + terms.iter().map(|(t, n)| n * prices[*c][*t]).sum::<f64>()).max(1e-9)
         };
         self.rows.iter().map(step).collect()

@@ -208,7 +208,7 @@ fn drawn(random: &mut Random, models: &[Model]) -> Option<Plan> {
         micro_batch,
         global_batch: u64::from(dp * fsdp) * micro_batch * m,
         sequence: random.of(&[4, 16]),
-        schedule: random.of(&Schedule::ALL),
+        schedule: random.of(Schedule::ALL),
     };
     let mut plan = plans::plan(&shape, &mut |_, _, legal| random.of(&(0..legal.len()).collect::<Vec<_>>()))?;
     crate::sharding::drawn(&mut plan, |n| random.of(&(0..n).collect::<Vec<_>>()));
@@ -217,7 +217,7 @@ fn drawn(random: &mut Random, models: &[Model]) -> Option<Plan> {
     for (level, class) in plan.recompute.iter_mut().zip(&blocks) {
         let class = &model.classes[*class as usize];
         if class.has_input() && !class.ends_in_loss() {
-            *level = random.of(&Recompute::ALL);
+            *level = random.of(Recompute::ALL);
         }
     }
     // Any cut into stages of at least one block.

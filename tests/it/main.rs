@@ -16,4 +16,5 @@ mod planting;
 mod report;
 mod scale;
 mod sharding;
+mod validate;
 mod whatif;

@@ -8,7 +8,7 @@ use meshwright_ir::{Axis, AxisSet, Plan, Precision, Schedule};
 use std::path::Path;
 
 fn plan(dp: u32, tp: u32, pp: u32) -> Plan {
-    let (micro_batch, global_batch, sequence) = (1, 4 * u64::from(dp), 64);
+    let (micro_batch, global_batch, sequence) = (1, 4 * u64::from(dp), 16);
     let schedule = Schedule::OneForwardOneBackward;
     let shape = Shape {
         model: plans::gpt(4),

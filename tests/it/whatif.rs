@@ -215,12 +215,13 @@ fn a_person_reads_a_table() {
     expect![[r#"
         $ meshwright whatif plan.json --sweep cluster.levels.nvlink.bandwidth=0.5x,2x --set micro_batch=3 --straggler rank=3,slow=1.3
           change                                         peak memory  step time  tokens/s  difference  plan changed
-          as planned                            2.00 GiB of 80.0 GiB     2.3 ms     55165       0.0 %            no
+          as planned                            2.00 GiB of 80.0 GiB     4.2 ms     30271       0.0 %            no
           micro_batch=3                                            -          -         -           -            no
-          cluster.levels.nvlink.bandwidth=0.5x  2.00 GiB of 80.0 GiB     2.3 ms     55163       0.0 %            no
-          cluster.levels.nvlink.bandwidth=2x    2.00 GiB of 80.0 GiB     2.3 ms     55166       0.0 %            no
-          straggler rank=3,slow=1.3             2.00 GiB of 80.0 GiB     2.7 ms     48164     +14.5 %            no
+          cluster.levels.nvlink.bandwidth=0.5x  2.00 GiB of 80.0 GiB     4.2 ms     30269       0.0 %            no
+          cluster.levels.nvlink.bandwidth=2x    2.00 GiB of 80.0 GiB     4.2 ms     30271       0.0 %            no
+          straggler rank=3,slow=1.3             2.00 GiB of 80.0 GiB     4.5 ms     28690      +5.5 %            no
 
-          micro_batch=3: plan.micro_batches: 2 x 3 x 1; dp x fsdp x micro_batch x micro_batches must be the global batch
+          - micro_batch=3: plan.micro_batches: 2 x 3 x 1; dp x fsdp x micro_batch x micro_batches must be
+            the global batch
     "#]].assert_eq(&format!("$ meshwright whatif plan.json {}\n{told}", arguments.join(" ")));
 }

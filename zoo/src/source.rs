@@ -58,7 +58,9 @@ pub(crate) fn read(path: &Path, name: &str, field: &str) -> Result<String, ZooEr
 /// The candidate that a misspelt word most likely meant: one that it begins, or within two edits or a third of its length.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let candidates: Vec<&str> = candidates.into_iter().collect();
-    if let Some(whole) = candidates.iter().find(|c| word.len() >= 3 && c.starts_with(word)) {
+    // Of those that go on from the word, the one that adds least.
+    let whole = candidates.iter().filter(|c| word.len() >= 3 && c.starts_with(word)).min_by_key(|c| c.len());
+    if let Some(whole) = whole {
         return Some(whole);
     }
     let limit = (word.chars().count() / 3).max(2);

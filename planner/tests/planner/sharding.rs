@@ -95,6 +95,50 @@ fn small_problems_are_solved_to_proof_and_equal_brute_force() {
     assert!((300..1400).contains(&feasible), "{feasible} of 1500 are feasible: too few of one sort");
 }
 
+/// Cycles with trees on them whose strategies trade cost for memory, so that presolve leaves the trees standing.
+fn hanging_trees(r: &mut Random) -> Instance {
+    let n = 5 + r.below(4);
+    let mut instance = Instance { name: "trees".into(), ..Instance::default() };
+    for _ in 0..n {
+        let mut sorted = |most: u64| {
+            let mut all: Vec<u64> = (0..3).map(|_| r.below(most)).collect();
+            all.sort_unstable();
+            all
+        };
+        let (costs, mut usages) = (sorted(1000), sorted(60));
+        usages.reverse();
+        let from = r.below(3);
+        instance.nodes.push(Node { from, until: from + 2 + r.below(4), costs, usages });
+    }
+    let tree = (1..n).map(|b| (r.below(b), b)).collect::<Vec<_>>();
+    let cycle = if r.below(2) == 0 { vec![] } else { vec![(0, 2), (1, 2), (0, 1)] };
+    for (from, to) in tree.into_iter().chain(cycle) {
+        let matrix = instance.matrices.len() as u32;
+        instance.edges.push(Link { from: from as u32, to: to as u32, matrix });
+        instance
+            .matrices
+            .push((0..9).map(|_| if r.below(5) == 0 { RULED_OUT } else { r.below(600) }).collect());
+    }
+    let least: u64 = instance.nodes.iter().map(|n| n.usages[2]).sum();
+    instance.limit = Some(least / 2 + r.below(15 * n));
+    instance
+}
+
+#[test]
+fn trees_under_a_tight_limit_are_solved_to_proof() {
+    let (mut r, mut feasible) = (Random(41), 0);
+    for k in 0..200 {
+        let instance = hanging_trees(&mut r);
+        let truth = brute_force(&instance);
+        let answer = solved(&instance, 5000);
+        assert!(answer.proved(), "instance {k} is not solved: {answer:?}\n{}", instance.to_json());
+        let found = answer.best.as_ref().filter(|(_, s)| s.feasible).map(|(_, s)| s.cost);
+        assert_eq!(found, truth, "instance {k}: {answer:?}\n{}", instance.to_json());
+        feasible += u32::from(truth.is_some());
+    }
+    assert!((60..200).contains(&feasible), "{feasible} of 200 are feasible: too few of one sort");
+}
+
 #[test]
 fn however_little_work_the_bound_never_crosses_the_optimum() {
     let mut r = Random(17);

@@ -73,7 +73,7 @@
       if (picked && picked.k >= 0) picture.mark(picked.row, picked.k, state.from, state.to);
       const whole = state.from <= 0 && state.to >= picture.full;
       const lines = picked && picked.k >= 0 ? picture.tell(picked.row, picked.k).join("; ") : "";
-      const span = `${mw.time(state.from)} to ${mw.time(state.to)} of ${mw.time(picture.full)}`;
+      const span = `${mw.instant(state.from, state.to - state.from)} to ${mw.instant(state.to, state.to - state.from)} of ${mw.time(picture.full)}`;
       $("window").textContent = `${whole ? "The whole step" : span}${lines ? `. ${lines}` : ""}`;
     });
   };

@@ -185,13 +185,13 @@ mw.Picture = class {
     const length = data.end[k] - data.start[k];
     const lines = [
       [name, block, `micro-batch ${batch}`].filter(Boolean).join(" · "),
-      `${source}: ${mw.time(length)}, from ${mw.time(data.start[k])} to ${mw.time(data.end[k])}`,
+      `${source}: ${mw.time(length)}, from ${mw.instant(data.start[k], length)} to ${mw.instant(data.end[k], length)}`,
     ];
     if (pair) {
       const theirs = pair.end[k] - pair.start[k];
       const [p, m] = source === "predicted" ? [length, theirs] : [theirs, length];
       const error = m > 0 ? `, error ${p < m ? "−" : "+"}${Math.abs((100 * (p - m)) / m).toFixed(0)}\u00a0%` : "";
-      lines.push(`${other}: ${mw.time(theirs)}, from ${mw.time(pair.start[k])}${error}`);
+      lines.push(`${other}: ${mw.time(theirs)}, from ${mw.instant(pair.start[k], theirs)}${error}`);
     }
     return lines;
   }

@@ -84,7 +84,7 @@ JOB global_batch = 8 => global_batch = 8.5 | training.global_batch 8.5
 JOB steps = 1 => steps = 0 | run.steps 0
 JOB steps = 1 => steps = 1, | line
 JOB [run] => [search]¶pin = "sp=2"¶[run] | search.pin sp=2
-JOB [run] => [search]¶pin = "fsdp=2"¶[run] | search.pin fsdp=2 not built
+JOB [run] => [search]¶pin = "ep=2"¶[run] | search.pin ep=2 not built
 JOB [run] => [search]¶ranks = 0¶[run] | search.ranks 0
 JOB [run] => [search]¶ranks = 5¶[run] | search.ranks 5 4
 JOB [run] => [search]¶target = "megatron"¶[run] | search.target megatron not built

@@ -74,15 +74,15 @@ fn a_person_reads_what_is_in_the_way_and_what_would_fit() {
         expect![[r#"
             No plan fits gpt-nano on 7 ranks of localhost.
 
-              - none of 3 points of the space fits
-              - batch: 1 point: 16 samples do not divide by dp 7
+              - none of 4 points of the space fits
+              - batch: 2 points, such as: 16 samples do not divide among 7 replicas
               - heads: 1 point: 8 key heads do not divide by tp 7
               - stages: 1 point: 6 blocks do not fill pp 7
 
             What would fit:
 
-              - use 8 ranks instead of 7 (tp=2 pp=4 dp=1 micro-batch 1)
-              - train on 14 sequences a step instead of 16 (tp=1 pp=1 dp=7 micro-batch 1 zero-1)
+              - use 8 ranks instead of 7 (tp=1 pp=2 dp=1 fsdp=4 micro-batch 1 zero-3)
+              - train on 14 sequences a step instead of 16 (tp=1 pp=1 dp=1 fsdp=7 micro-batch 1 zero-3)
             --- exit 1
         "#]],
     );
@@ -92,18 +92,18 @@ fn a_person_reads_what_is_in_the_way_and_what_would_fit() {
         job,
         masked,
         expect![[r#"
-        No plan fits llama#-#b on # ranks of h#-sxm.
+            No plan fits llama#-#b on # ranks of h#-sxm.
 
-          - none of # points of the space fits
-          - closest: tp=# pp=# dp=# micro-batch #: memory: stage # needs # GiB of # GiB at micro-batch
-          #
-          - memory: # points
+              - none of # points of the space fits
+              - closest: tp=# pp=# dp=# micro-batch #: memory: stage # needs # GiB of # GiB at micro-batch
+              #
+              - memory: # points
 
-        What would fit:
+            What would fit:
 
-          - use # nodes instead of # (# ranks, tp=# pp=# dp=# micro-batch #)
-          - give each rank # GiB more memory (tp=# pp=# dp=# micro-batch #)
-        --- exit 1
-    "#]],
+              - use # nodes instead of # (# ranks, tp=# pp=# dp=# fsdp=# micro-batch # zero-#)
+              - give each rank # GiB more memory (tp=# pp=# dp=# micro-batch #)
+            --- exit 1
+        "#]],
     );
 }

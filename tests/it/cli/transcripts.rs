@@ -62,40 +62,60 @@ fn model() {
         "model gpt-nano",
         whole,
         expect![[r#"
-        gpt-nano (gpt2)
+            gpt-nano (gpt2)
 
-          block  parameters  times
-          embed     196,608      1
-          layer     789,760      4
-          head          512      1
-          all     3,356,160
+              block  parameters  times
+              embed     196,608      1
+              layer     789,760      4
+              head          512      1
+              all     3,356,160
 
-          embedding      196,608 parameters
-          FLOPs a token  8.52 MFLOP forward, 25.6 MFLOP training, at sequence 512
-          convention     2 per matrix weight used and token, dense attention; training is 3 x forward (PaLM
-                         appendix B)
-        --- exit 0
-    "#]],
+              embedding     196,608 parameters
+              activations   34,444 bytes a token, 16-bit, nothing recomputed
+              keys, values  2,048 elements a token
+
+            FLOPs a token at sequence 512
+              8.52 MFLOP forward, 25.6 MFLOP training  2 per matrix weight used and token, dense attention;
+                                                       training is 3 x forward (PaLM appendix B)
+              8.55 MFLOP forward, 25.6 MFLOP training  2 per active parameter but tables only looked up, dense
+                                                       attention within windows; training is 3 x forward
+                                                       (torchtitan)
+              7.47 MFLOP forward, 22.4 MFLOP training  2 per matrix weight used and token, attention only where
+                                                       the mask lets it; training is 3 x forward
+              7.47 MFLOP forward, 22.9 MFLOP training  as executed: masked attention, whose backward makes the
+                                                       scores again and costs 2.5 x its forward
+            --- exit 0
+        "#]],
     );
     check(
         &w,
         "model repository/examples/llama3-70b/config.json --sequence 8192",
         whole,
         expect![[r#"
-        llama3-70b (llama)
+            llama3-70b (llama)
 
-          block      parameters  times
-          embed   1,050,673,152      1
-          layer     855,654,400     80
-          head    1,050,681,344      1
-          all    70,553,706,496
+              block      parameters  times
+              embed   1,050,673,152      1
+              layer     855,654,400     80
+              head    1,050,681,344      1
+              all    70,553,706,496
 
-          embedding      1,050,673,152 parameters
-          FLOPs a token  160 GFLOP forward, 481 GFLOP training, at sequence 8192
-          convention     2 per matrix weight used and token, dense attention; training is 3 x forward (PaLM
-                         appendix B)
-        --- exit 0
-    "#]],
+              embedding     1,050,673,152 parameters
+              activations   22,264,332 bytes a token, 16-bit, nothing recomputed
+              keys, values  163,840 elements a token
+
+            FLOPs a token at sequence 8192
+              160 GFLOP forward, 481 GFLOP training  2 per matrix weight used and token, dense attention;
+                                                     training is 3 x forward (PaLM appendix B)
+              160 GFLOP forward, 481 GFLOP training  2 per active parameter but tables only looked up, dense
+                                                     attention within windows; training is 3 x forward
+                                                     (torchtitan)
+              150 GFLOP forward, 449 GFLOP training  2 per matrix weight used and token, attention only where
+                                                     the mask lets it; training is 3 x forward
+              150 GFLOP forward, 455 GFLOP training  as executed: masked attention, whose backward makes the
+                                                     scores again and costs 2.5 x its forward
+            --- exit 0
+        "#]],
     );
     check(
         &w,
@@ -131,33 +151,37 @@ fn cluster() {
         "cluster h100-sxm --nodes 2",
         whole,
         expect![[r#"
-        h100-sxm
+            h100-sxm
 
-          memory            80.0 GiB a device, 2.00 GiB reserved by the runtime
-          devices           16 x H100-SXM5-80GB on 2 nodes
-          compute           67.0 TFLOP/s f32, 989 TFLOP/s bf16, 989 TFLOP/s f16, 1.98 PFLOP/s f8
-          memory bandwidth  3.35 TB/s
-          launch            4.00 µs
+              memory            80.0 GiB a device, 2.00 GiB reserved by the runtime
+              devices           16 x H100-SXM5-80GB on 2 nodes
+              compute           67.0 TFLOP/s f32, 989 TFLOP/s bf16, 989 TFLOP/s f16, 1.98 PFLOP/s f8
+              memory bandwidth  3.35 TB/s
+              launch            4.00 µs
 
-          level       size  bandwidth  latency
-          nvlink         8   450 GB/s  1.87 µs
-          infiniband     2  50.0 GB/s  5.20 µs
+              level       size  bandwidth  latency
+              nvlink         8   450 GB/s  1.87 µs
+              infiniband     2  50.0 GB/s  5.20 µs
 
-        not measured:
-          device.curves.attention           a guess after FlashAttention-2 on this GPU; fraction of the FLOP
-                                            really done, half of a full square for causal attention
-          device.curves.attention-backward  a guess: 0.8 of forward, the ratio of SimuMax's A100 measurement
-                                            (0.802 / 1.015)
-          device.curves.matmul              shape: NeuSight H100 FP32 GEMM medians .21 .44 .62 .74 .76 per
-                                            decade of FLOP, x scaled by 989.4/66.9, y to a plateau of 0.72;
-                                            the plateau and the first point (a floor of some 5 us) are
-                                            guesses
-          device.launch                     a guess: a few microseconds per kernel from a framework's eager
-                                            queue
-          device.reserved                   a guess: 361 MiB as above, about 0.5 GiB of CUDA context, the
-                                            rest communicator buffers and library workspaces
-        --- exit 0
-    "#]],
+            not measured:
+              device.curves.attention           a guess after FlashAttention-2 on this GPU; fraction of the FLOP
+                                                really done, half of a full square for causal attention
+              device.curves.attention-backward  a guess: 0.8 of forward, the ratio of SimuMax's A100 measurement
+                                                (0.802 / 1.015)
+              device.curves.matmul              shape: NeuSight H100 FP32 GEMM medians .21 .44 .62 .74 .76 per
+                                                decade of FLOP, x scaled by 989.4/66.9, y to a plateau of 0.72;
+                                                the plateau and the first point (a floor of some 5 us) are
+                                                guesses
+              device.host.collective            a guess: small all_reduces take 13 to 20 us over 8 GPUs (dgxc),
+                                                larger ones start later
+              device.host.dispatch              a guess: as for a100-sxm-80, on a faster host
+              device.host.step                  a guess
+              device.launch                     a guess: a few microseconds per kernel from a framework's eager
+                                                queue
+              device.reserved                   a guess: 361 MiB as above, about 0.5 GiB of CUDA context, the
+                                                rest communicator buffers and library workspaces
+            --- exit 0
+        "#]],
     );
     check(
         &w,
@@ -256,8 +280,8 @@ fn from_plan_to_report() {
               KiB
               - micro-batch # → #: step +# %, kernels -# %, communication +# %, bubble +# %, memory +#
               KiB
-              - micro-batch # → # sp true → false: step +# %, communication +# %, bubble +# %, memory
-              +# KiB
+              - micro-batch # → # sp true → false: step +# %, kernels -# %, communication +# %, bubble
+              +# %, memory +# KiB
             --- stderr
             written: plan.json
             --- exit 0
@@ -365,6 +389,7 @@ fn auto() {
               search  # candidates, # block problems, # simulated
 
               next best  step  peak memory
+              dp # micro-batch # #f#b, zero-#  # ms  # MiB
               dp # micro-batch # #f#b  # ms  # MiB
 
               peak memory  # MiB of buffers measured, # MiB planned, a rank by stage
@@ -383,18 +408,18 @@ fn auto() {
 #[test]
 fn what_is_not_built_says_so() {
     let w = Workplace::new();
-    for command in ["profile", "check c.yaml --json", "export plan.json", "validate r.csv"] {
+    for command in ["profile", "check c.yaml --json", "export plan.json"] {
         let ran = w.run(command);
         assert_eq!(ran.code, 2, "{command}");
         assert!(ran.err.contains("is not built yet"), "{command}: {}", ran.err);
     }
     check(
         &w,
-        "validate r.csv",
+        "export plan.json",
         whole,
         expect![[r#"
         --- stderr
-          × `meshwright validate` is not built yet (given: r.csv)
+          × `meshwright export` is not built yet (given: plan.json)
           help: see `meshwright --help` for what is
 
         --- exit 2
@@ -419,12 +444,99 @@ fn timeless(text: &str) -> String {
 fn shard() {
     let w = Workplace::new();
     w.give("example.json", SHARDING);
-    check(&w, "shard example.json 5", timeless, expect![[r#""#]]);
-    check(&w, "shard example.json 5 --json", timeless, expect![[r#""#]]);
+    check(
+        &w,
+        "shard example.json 5",
+        timeless,
+        expect![[r#"
+        example
+
+          problem         5 nodes, 5 edges
+          after presolve  0 nodes, 0 edges, 0 memory rows
+          verdict         optimal
+          cost            445
+          lower bound     445
+          memory          50 of 50 at the peak
+
+        [0, 0, 2, 1, 0]
+        --- exit 0
+    "#]],
+    );
+    check(
+        &w,
+        "shard example.json 5 --json",
+        timeless,
+        expect![[r#"
+        {
+          "cost": 445,
+          "feasible": true,
+          "lower_bound": 445,
+          "gap": 0.0,
+          "solution": [
+            0,
+            0,
+            2,
+            1,
+            0
+          ]
+        }
+        --- exit 0
+    "#]],
+    );
     w.give("tight.json", SHARDING.replace("\"usage_limit\": 50", "\"usage_limit\": 49"));
-    check(&w, "shard tight.json 5", timeless, expect![[r#""#]]);
+    check(
+        &w,
+        "shard tight.json 5",
+        timeless,
+        expect![[r#"
+        example
+
+          problem         5 nodes, 5 edges
+          after presolve  0 nodes, 0 edges, 0 memory rows
+          verdict         no solution: memory row 0 holds at least 1 more than the limit of 49
+          cost            475
+          lower bound     none
+          memory          50 of 49 at the peak
+
+        [0, 0, 0, 1, 0]
+        --- exit 1
+    "#]],
+    );
     w.give("broken.json", SHARDING.replace("[55, 65]", "[55]"));
-    check(&w, "shard broken.json 5", whole, expect![[r#""#]]);
-    check(&w, "shard example.json 0", whole, expect![[r#""#]]);
-    check(&w, "shard nowhere.json 5", whole, expect![[r#""#]]);
+    check(
+        &w,
+        "shard broken.json 5",
+        whole,
+        expect![[r#"
+        --- stderr
+          × broken.json: problem.nodes.usages[1] has 2 numbers for 1 costs
+          help: give each strategy one of each
+
+        --- exit 2
+    "#]],
+    );
+    check(
+        &w,
+        "shard example.json 0",
+        whole,
+        expect![[r#"
+        --- stderr
+          × SECONDS is 0: no limit to work within
+          help: give seconds above 0, such as 60
+
+        --- exit 2
+    "#]],
+    );
+    check(
+        &w,
+        "shard nowhere.json 5",
+        whole,
+        expect![[r#"
+        --- stderr
+          × nowhere.json: No such file or directory (os error 2)
+          help: name a file that exists
+
+        --- exit 2
+    "#]],
+    );
 }

@@ -193,7 +193,7 @@ pub(crate) fn even_heads(keys: &Keys<'_>, hidden: u64, heads: u64) -> Result<u64
 /// Whether heads divide among key heads and their widths are believable.
 pub(crate) fn fits(keys: &Keys<'_>, heads: u64, kv_heads: u64, head_dim: u64) -> Result<(), ZooError> {
     let key = keys.get(&HEADS).map_or("num_attention_heads", |(key, _)| key);
-    if heads % kv_heads != 0 {
+    if !heads.is_multiple_of(kv_heads) {
         let given = keys.get(&KV_HEADS).map_or("num_key_value_heads", |(key, _)| key);
         let fix = format!("write a divisor of {key} ({heads})");
         return Err(keys.error(given, kv_heads.to_string(), fix));

@@ -222,7 +222,7 @@ pub(crate) fn llama4_text(keys: &Keys<'_>) -> Result<Decoder, ZooError> {
     let listed = keys.positions("moe_layers")?;
     let routes = |k: u64| match &listed {
         Some(layers) => layers.contains(&k),
-        None => (k + 1) % step == 0,
+        None => (k + 1).is_multiple_of(step),
     };
     let qk_norm = keys.flag_or("use_qk_norm", true)?.then_some(QkNorm::AfterPositions);
     let chunk = keys.dim_or_null("attention_chunk_size", 8192)?;

@@ -233,24 +233,24 @@ fn cluster_tomls() {
             my.toml, line 9: device.memory: floating point `80000000000.0`; write a whole number, 0 or more
             my.toml: cluster.device.memory: 1 B; give more memory than `reserved`
             my.toml, line 11: device.memory_bandwidth: NaN is no bandwidth; write a finite number above 0, in bytes per second
-            my.toml, line 18: device.peak.bf16: -1 is no compute rate; write a finite number above 0, in operations per second
-            my.toml, line 18: device.peak.bf17: `bf17`; did you mean `bf16`? known values: f32, bf16, f16, f8, i32, u8
+            my.toml, line 23: device.peak.bf16: -1 is no compute rate; write a finite number above 0, in operations per second
+            my.toml, line 23: device.peak.bf17: `bf17`; did you mean `bf16`? known values: f32, bf16, f16, f8, i32, u8
             my.toml: cluster.device.peak.bf16: 9.894e2; write a rate per second from 1e6 to 1e21
             my.toml, line 8: device.kind: `gqu`; did you mean `gpu`? known values: gpu, npu, cpu
-            my.toml, line 41: levels.nvlink.bandwidth: -450000000000 is no bandwidth; write a finite number above 0, in bytes per second
-            my.toml, line 41: levels.nvlink.bandwidth: inf is no bandwidth; write a finite number above 0, in bytes per second
-            my.toml, line 41: levels.nvlink.bandwith: no such key; did you mean `bandwidth`? known keys: name, size, bandwidth, latency, efficiency
+            my.toml, line 46: levels.nvlink.bandwidth: -450000000000 is no bandwidth; write a finite number above 0, in bytes per second
+            my.toml, line 46: levels.nvlink.bandwidth: inf is no bandwidth; write a finite number above 0, in bytes per second
+            my.toml, line 46: levels.nvlink.bandwith: no such key; did you mean `bandwidth`? known keys: name, size, bandwidth, latency, efficiency
             my.toml: cluster.levels: no level, or one of size 0; give at least one level with a size of 1 or more
             my.toml: cluster.levels: more than 16,777,216 devices; lower a level's size
-            my.toml, line 40: levels.nvlink.size: integer `-8`; write a whole number, 0 or more
+            my.toml, line 45: levels.nvlink.size: integer `-8`; write a whole number, 0 or more
             my.toml: cluster.levels.infiniband.latency: 9223372036854775807; write picoseconds: at most 1e11
             my.toml: cluster.levels.nvlink.efficiency: 82; write a share above 0, at most 1
             my.toml: cluster.levels.nvlink.efficiency: NaN; write a share above 0, at most 1
             my.toml: cluster.device.curves.matmul: points that do not rise, or out of range; list (x, efficiency) in rising x above 0, efficiencies from 1e-9 to 1000
             my.toml: cluster.device.curves.matmul: points that do not rise, or out of range; list (x, efficiency) in rising x above 0, efficiencies from 1e-9 to 1000
             my.toml: cluster.device.watts: inf; write a finite number, 0 or more
-            my.toml, line 16: the document: unclosed table; write `]`
-            my.toml, line 13: device.ranks_per_device: no such key; known keys: name, kind, memory, reserved, peak, memory_bandwidth, core_bandwidth, cores, launch, curves, price_per_hour, watts
+            my.toml, line 21: the document: unclosed table; write `]`
+            my.toml, line 13: device.ranks_per_device: no such key; known keys: name, kind, memory, reserved, peak, memory_bandwidth, core_bandwidth, cores, launch, host, curves, price_per_hour, watts
         "#]],
     );
 }

@@ -135,11 +135,11 @@ fn what_resolving_refuses() {
         job: search.ranks: 0; share this machine among 1 to 1024 ranks
         job: search.ranks: 9; the cluster holds 8: add nodes or use fewer ranks
         job: search.top: 0; write 1 or more
-        job: search.pin: `tp=`; write dp, tp, pp, sp, microbatch, schedule, zero (0 or 1) or recompute (none, gathers, selective or full) with =, !=, <= or >= and a value, as in `tp=8,pp<=4`
+        job: search.pin: `tp=`; write dp, fsdp, tp, pp, sp, microbatch, schedule, zero (0 to 3) or recompute (none, gathers, selective or full) with =, !=, <= or >= and a value, as in `tp=8,pp<=4`
         job: search.target: `megatron`, which is not built yet; write any or meshwright
         job: run.steps: 0; write 1 or more
         job: run.backend: `tpu`; write cpu or cuda
-        h100: cluster.source: no such file and no such preset; did you mean `h100-sxm`? name a cluster TOML, or one of a100-sxm-80, h100-sxm, localhost
+        h100: cluster.source: no such file and no such preset; did you mean `h100-sxm`? name a cluster TOML, or one of a100-sxm-40, a100-sxm-80, a10g, ascend-910b, b200-sxm, gb200-nvl72, h100-hbm2e-500w, h100-sxm, h200-sxm, h800-sxm, l4, mi300x, v100-sxm-16, v100-sxm-32, localhost
         job: cluster.nodes: 2; leave it out: localhost is this one machine
         h100-sxm: cluster.nodes: 0; use at least one node
         h100-sxm: cluster.nodes: 4000000000; use fewer: that is more than 16,777,216 devices
