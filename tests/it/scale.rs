@@ -67,6 +67,39 @@ fn seventy_billion_on_64_at_8192_needs_less_than_everything() {
     );
 }
 
+/// The closed form that ranks plans, against the simulation of the very plan: with whole state, and with state split within
+/// a node, across nodes, and with replicas of that.
+#[test]
+#[allow(clippy::print_stdout)]
+fn closed_forms_of_sharded_plans_are_near_their_simulation() {
+    let mut worst: f64 = 0.0;
+    for (model, nodes, sequence, batch, pins) in [
+        ("llama3-8b", 1, 8192, 64, "zero=3"),
+        ("llama3-8b", 2, 4096, 64, "fsdp=16,microbatch=1"),
+        ("llama3-8b", 2, 4096, 128, "zero=2,dp=16,microbatch=2"),
+        ("llama3-8b", 4, 8192, 64, "fsdp=16,tp=2"),
+        ("llama3-8b", 4, 2048, 512, "fsdp>=8,pp=2"),
+        ("gpt2-124m", 1, 1024, 64, "fsdp=8"),
+        ("qwen3-0.6b", 8, 1024, 256, "fsdp=64,microbatch=1"),
+        ("llama3-70b", 8, 8192, 64, "zero=3"),
+        ("llama3-70b", 8, 8192, 128, "fsdp=4,pp=2"),
+        ("llama3-70b", 16, 8192, 256, "fsdp=16,tp=8"),
+    ] {
+        let job = preset(model, "h100-sxm", nodes, sequence, batch, pins);
+        for plan in found(&job).into_iter().take(1) {
+            let p = plan.prediction.closed_form_s;
+            let step = simulated(&plan);
+            let off = 100.0 * (p / step - 1.0);
+            println!(
+                "{model} on {nodes} nodes, {pins}: {} x {} {} {:?}: closed form {p:.3} s, simulated {step:.3} s: {off:+.1} %",
+                plan.mesh, plan.micro_batches, plan.state_sharding, plan.gathering
+            );
+            worst = worst.max(off.abs());
+        }
+    }
+    assert!(worst < 5.0, "a closed form is off by {worst:.1} %");
+}
+
 #[test]
 fn gpt3_on_1024_a100() {
     timed(&preset("gpt3-175b", "a100-sxm-80", 128, 2048, 1536, ""), "gpt3-175b on 1,024 A100");
