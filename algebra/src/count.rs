@@ -1,6 +1,7 @@
 //! What a kernel does, counted: floating-point operations executed (causal attention counts the half it computes) and
 //! bytes that must move through memory at least once. Cost models turn these into time.
 
+use crate::per_token::dense_attention;
 use crate::{Dim, Expr, Slot, signature};
 use meshwright_ir::program::{Kernel, OpKernel, Pass};
 use meshwright_ir::{AttentionCore, Bytes, DType, Flops, Model, Op, Optimizer, WorkClass};
@@ -186,13 +187,7 @@ pub(crate) fn attended_pairs(sequence: u64, causal: bool, window: Option<u64>) -
 pub fn model_flops(model: &Model, sequence: u64) -> (Flops, Flops) {
     let node = |op: &Op| match op {
         Op::Linear { input, output, .. } => 2 * input * output,
-        Op::Attention { heads, head_dim, window, .. } => {
-            4 * window.unwrap_or(sequence).min(sequence) * heads * head_dim
-        }
-        Op::LatentAttention { heads, nope, rotary, value, top } => {
-            2 * top.unwrap_or(sequence).min(sequence) * heads * (nope + rotary + value)
-        }
-        Op::Index { heads, head_dim, .. } => 2 * sequence * heads * head_dim,
+        Op::Attention { .. } | Op::LatentAttention { .. } | Op::Index { .. } => dense_attention(op, sequence),
         Op::ExpertLinear { top_k, input, output, .. } => 2 * top_k * input * output,
         Op::Scale { .. }
         | Op::Spread { .. }

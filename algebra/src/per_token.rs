@@ -75,7 +75,7 @@ fn classes(model: &Model) -> impl Iterator<Item = (u64, &BlockClass)> {
 }
 
 /// FLOPs forward of scores and values per token, every key within the window.
-fn dense_attention(op: &Op, sequence: u64) -> u64 {
+pub(crate) fn dense_attention(op: &Op, sequence: u64) -> u64 {
     match op {
         Op::Attention { heads, head_dim, window, .. } => {
             4 * window.unwrap_or(sequence).min(sequence) * heads * head_dim

@@ -9,6 +9,7 @@ use meshwright_ir::{
     Storage, Strategy, Training,
 };
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// A small GPT-2: tied embeddings, biases, learned positions.
 pub(crate) fn gpt(layers: u32) -> Model {
@@ -167,6 +168,27 @@ pub(crate) fn plan(shape: &Shape, choose: &mut Choose<'_>) -> Option<Plan> {
         search: SearchReport::default(),
         why: vec![],
     })
+}
+
+/// A small model in bf16 on H100, with choices made here.
+pub(crate) fn on_h100(dp: u32, tp: u32, pp: u32, nodes: Option<u32>) -> Plan {
+    let shape = Shape {
+        model: gpt(4),
+        dp,
+        fsdp: 1,
+        tp,
+        pp,
+        sp: true,
+        micro_batch: 1,
+        global_batch: 4 * u64::from(dp),
+        sequence: 16,
+        schedule: Schedule::OneForwardOneBackward,
+    };
+    let mut made = plan(&shape, &mut megatron(true)).expect("even sizes convert");
+    (made.job.cluster, made.job.cluster_source) =
+        meshwright_zoo::cluster("h100-sxm", nodes, Path::new("")).unwrap();
+    made.job.training.precision = Precision::Bf16;
+    made
 }
 
 /// Stores every parameter as wanted where it may be; the others stay as they are.

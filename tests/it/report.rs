@@ -1,32 +1,14 @@
 //! What a report adds to a plan: the load on the interconnect and what would help, held to other ways of computing them.
 
-use crate::plans::{self, Shape};
+use crate::plans;
 use meshwright::advice::advice;
 use meshwright::load::load;
 use meshwright::{Change, what_if};
-use meshwright_ir::{Axis, AxisSet, Plan, Precision, Schedule};
-use std::path::Path;
+use meshwright_ir::{Axis, AxisSet, Plan};
 
+/// Two nodes, so that every axis may meet either level.
 fn plan(dp: u32, tp: u32, pp: u32) -> Plan {
-    let (micro_batch, global_batch, sequence) = (1, 4 * u64::from(dp), 16);
-    let schedule = Schedule::OneForwardOneBackward;
-    let shape = Shape {
-        model: plans::gpt(4),
-        dp,
-        fsdp: 1,
-        tp,
-        pp,
-        sp: true,
-        micro_batch,
-        global_batch,
-        sequence,
-        schedule,
-    };
-    let mut plan = plans::plan(&shape, &mut plans::megatron(true)).expect("even sizes convert");
-    (plan.job.cluster, plan.job.cluster_source) =
-        meshwright_zoo::cluster("h100-sxm", Some(2), Path::new("")).unwrap();
-    plan.job.training.precision = Precision::Bf16;
-    plan
+    plans::on_h100(dp, tp, pp, Some(2))
 }
 
 #[test]

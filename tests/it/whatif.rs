@@ -1,35 +1,16 @@
 //! `whatif`: the cases of a plan on H100, by library and by command.
 
-use crate::plans::{self, Shape};
+use crate::plans;
 use expect_test::expect;
 use meshwright::what_if::{Case, WhatIf};
 use meshwright::{Change, Planned, what_if};
-use meshwright_ir::{Plan, Precision, Schedule};
+use meshwright_ir::Plan;
 use serde_json::Value;
-use std::path::Path;
 use std::process::{Command, Output};
 
 /// A small model on one node, with choices made here.
 fn plan(dp: u32, tp: u32, pp: u32) -> Plan {
-    let (micro_batch, global_batch, sequence) = (1, 4 * u64::from(dp), 16);
-    let schedule = Schedule::OneForwardOneBackward;
-    let shape = Shape {
-        model: plans::gpt(4),
-        dp,
-        fsdp: 1,
-        tp,
-        pp,
-        sp: true,
-        micro_batch,
-        global_batch,
-        sequence,
-        schedule,
-    };
-    let mut plan = plans::plan(&shape, &mut plans::megatron(true)).expect("even sizes convert");
-    (plan.job.cluster, plan.job.cluster_source) =
-        meshwright_zoo::cluster("h100-sxm", None, Path::new("")).unwrap();
-    plan.job.training.precision = Precision::Bf16;
-    plan
+    plans::on_h100(dp, tp, pp, None)
 }
 
 /// What the planner makes of the same job.
